@@ -79,6 +79,32 @@ def test_the_history_of_a_node_is_kept_through_crashes_of_either_side(start: Sta
     assert c.process
 
 
+def test_what_the_rings_have_lost_comes_from_the_archive_of_the_node(start: Start) -> None:
+    _, (a, b) = cluster(start, ["a", "b"], AGGREGATOR + "[streams]\ndepth = 16\n")
+
+    def kept() -> list[dict[str, int]]:
+        return a.rows(KEPT.format(until=time.time_ns()))
+
+    eventually(lambda: peer(a, "b").get("samples", 0) > 0 and len(kept()) > 3, "the history of b")
+    began = kept()[0]["ts"]
+    a.stop(signal.SIGKILL)
+    # The ring of b turns over more than once: then it no longer has what the aggregator lacks.
+    away = time.time_ns()
+    changes = f"SELECT count(*) AS changes FROM memory_available_bytes WHERE ts > {away}"
+    eventually(lambda: b.sql(changes)[0]["changes"] > 40, "changes while nobody keeps them")
+    a.start()
+    eventually(lambda: peer(a, "b")["state"] == "connected", "the aggregator is back")
+    returned = time.time_ns()
+    until = OWN.format(until=returned)
+    own = [row for row in b.sql(until) if row["ts"] >= began]
+    eventually(lambda: a.rows(KEPT.format(until=returned)) == own, "the same history")
+    assert peer(a, "b")["missed"] == 0
+    # The counts are told once a second.
+    eventually(lambda: b.ask("cluster", "status")["past"] > 20, "samples of the archive")
+    assert b.ask("cluster", "status")["lost"] == 0
+    assert "of them from the archive" in b.out("cluster", "status")
+
+
 def test_a_directory_that_cannot_be_written_is_said_and_tried_again(start: Start, tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file in place of the directory")

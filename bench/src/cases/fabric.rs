@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use barograph_fabric::frame::Announcement;
+use barograph_fabric::frame::{Announcement, FeedReach};
 use barograph_fabric::{MirrorSink, Publisher, Subscriber, SubscriberConfig};
 use barograph_model::{NS_PER_S, Sample, StreamKey};
 use barograph_stream::{Incarnation, StreamWriter};
@@ -62,7 +62,7 @@ fn rate(burst: i64) -> Result<(f64, f64), Fault> {
         incarnation: Incarnation([1; 16]),
         first_feed: 1,
         selectors: vec!["*".into()],
-        is_from_oldest: true,
+        reach: FeedReach::Rings,
         window_bytes: 16 << 20,
         streams_max: STREAMS,
     });

@@ -279,6 +279,7 @@ mod tests {
             subscribers: 1,
             samples,
             bytes: 0,
+            past: 0,
             lost: 0,
             unsent: 0,
             unreceived: 0,

@@ -31,6 +31,7 @@ use crate::AgentError;
 use crate::aggregator::{AggregatorConfig, NodeHistories};
 use crate::cluster_watch::ClusterState;
 use crate::node_calls::NodeCallWorker;
+use crate::node_past::ArchivedPast;
 use crate::node_queries::{ClientSql, NodeQueryWorker};
 use crate::node_questions::{NodeQuestionDesk, NodeQuestions};
 
@@ -272,6 +273,10 @@ impl Fabric {
         let dirs = (run_dir, state_dir);
         if let Some(histories) = NodeHistories::of(aggregator, archive, dirs, world)? {
             fabric.keep_histories(Box::new(histories));
+        }
+        if archive.enabled {
+            let past = ArchivedPast::new(archive.dir.clone(), node, &world.work, waker.clone());
+            fabric.read_past_from(Arc::new(past));
         }
         let mut started = Self {
             is_over: Arc::default(),

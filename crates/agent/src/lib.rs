@@ -20,6 +20,7 @@ mod fabric;
 mod facts;
 mod look;
 mod node_calls;
+mod node_past;
 mod node_queries;
 mod node_questions;
 mod outlook;

@@ -15,10 +15,6 @@ const WAITING_MAX: usize = 32;
 /// Time that answers of other nodes may be later than the patience of the asker.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Answer to questions for which there is no thread.
-const ENDED: &str =
-    "this node takes no calls of other nodes, unless its cluster.calls_from names them";
-
 /// A question to other nodes.
 pub(crate) struct NodeQuestion {
     kind: QuestionKind,
@@ -131,6 +127,18 @@ pub(crate) fn answered(answer: NodeAnswer) -> Result<Vec<u8>, (&'static str, Str
     }
 }
 
+/// The reason why nobody here answers a question of this kind.
+fn no_thread(kind: QuestionKind) -> &'static str {
+    match kind {
+        QuestionKind::Statement => {
+            "the thread for statements of other nodes has ended: see the log"
+        }
+        QuestionKind::Call => {
+            "this node takes no calls of other nodes, unless its cluster.calls_from names them"
+        }
+    }
+}
+
 /// The questions of other nodes for one of the threads that answer them.
 pub(crate) struct AskedQuestions {
     asked: Receiver<AskedQuestion>,
@@ -227,7 +235,10 @@ impl NodeQuestionDesk {
                 Err(TrySendError::Full(asked)) => {
                     (asked, "too many questions of other nodes wait here")
                 }
-                Err(TrySendError::Disconnected(asked)) => (asked, ENDED),
+                Err(TrySendError::Disconnected(asked)) => {
+                    let reason = no_thread(asked.kind);
+                    (asked, reason)
+                }
             };
             fabric.answer(&asked, Err(reason));
         }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use barograph_model::{Sample, Selector, SeriesId};
 use barograph_stream::{DirectoryEntry, SegmentReader, StreamReader};
 
-use crate::frame::{Announcement, FrameHeader, FrameKind, FrameWriter, Subscription};
+use crate::frame::{Announcement, FeedReach, FrameHeader, FrameKind, FrameWriter, Subscription};
+use crate::past::{FeedPast, LanePast, PastGap, PastLane, PastSource};
 
 /// Bytes at which a frame is closed and the next one begun.
 const FRAME_BYTES: usize = 64 << 10;
@@ -34,7 +35,10 @@ pub struct FeedCounts {
     pub bytes: u64,
     /// Samples sent.
     pub samples: u64,
-    /// Samples that the rings had overwritten before they could be sent.
+    /// Those of them that the rings had overwritten, and the archive still had.
+    pub past: u64,
+    /// Samples that the rings had overwritten before they could be sent, and that were not to be had
+    /// from the archive.
     pub lost: u64,
     /// Streams that were wanted and are more than the subscriber has room for.
     pub unsent_streams: u64,
@@ -47,6 +51,7 @@ impl FeedCounts {
             frames: self.frames + other.frames,
             bytes: self.bytes + other.bytes,
             samples: self.samples + other.samples,
+            past: self.past + other.past,
             lost: self.lost + other.lost,
             unsent_streams: self.unsent_streams + other.unsent_streams,
         }
@@ -59,7 +64,9 @@ pub struct Feed {
     segment: Arc<SegmentReader>,
     id: u64,
     selectors: Vec<Selector>,
-    is_from_oldest: bool,
+    reach: FeedReach,
+    /// The readings of the archive; `None` if there is none, or the subscriber wants nothing of it.
+    past: Option<FeedPast>,
     window_bytes: u64,
     streams_max: usize,
     /// How far the subscriber had each life before this feed began.
@@ -93,22 +100,29 @@ struct Lane {
     /// Number of the newest sample that was sent.
     sent: u64,
     looked_ns: i64,
+    /// Time of the newest sample that was sent; `None` before the first of this feed.
+    newest_ns: Option<i64>,
+    past: LanePast,
 }
 
 impl Feed {
-    /// Begins a feed of the segment's streams that the subscription asks for.
+    /// Begins a feed of the segment's streams that the subscription asks for. `past` has what the
+    /// rings no longer hold.
     pub fn new(
         segment: Arc<SegmentReader>,
         id: u64,
         (subscription, selectors): (&Subscription, Vec<Selector>),
+        past: Option<Arc<dyn PastSource>>,
     ) -> Self {
         let (least, most) = WINDOW_BYTES;
         let had = subscription.positions.iter();
+        let past = past.filter(|_| subscription.reach == FeedReach::Archive);
         Self {
             segment,
             id,
             selectors,
-            is_from_oldest: subscription.is_from_oldest,
+            reach: subscription.reach,
+            past: past.map(FeedPast::new),
             window_bytes: subscription.window_bytes.clamp(least, most),
             streams_max: usize::try_from(subscription.streams_max).unwrap_or(usize::MAX),
             had: had.map(|p| ((p.series, p.life_ns), p.number)).collect(),
@@ -130,12 +144,16 @@ impl Feed {
     /// Makes the next frame, in the given buffer; `None` if there is nothing to send at `now_ns`
     /// (ns since the epoch) or the window is full. Call it again until it gives none.
     pub fn next_frame(&mut self, now_ns: i64, buffer: Vec<u8>) -> Option<Vec<u8>> {
+        if let Some(past) = &mut self.past {
+            past.give_up_if_held(&mut self.lanes, now_ns);
+        }
         if self.bytes_on_the_way >= self.window_bytes {
             return None;
         }
         self.look_at_directory();
         let mut writer = FrameWriter::begin(buffer, now_ns);
         self.announce(&mut writer);
+        self.write_past(&mut writer, now_ns);
         self.write_batches(&mut writer);
         let is_beat_due = now_ns.abs_diff(self.sent_ns) >= BEAT_NS as u64;
         if writer.is_empty() && !is_beat_due {
@@ -226,8 +244,8 @@ impl Feed {
         let sent = match self.had.get(&(entry.series, entry.created_ns)) {
             // A subscriber that claims more than there is has another life's numbers.
             Some(had) => (*had).min(count),
-            None if self.is_from_oldest => 0,
-            None => newest,
+            None if self.reach == FeedReach::Newest => newest,
+            None => 0,
         };
         self.next_reference += 1;
         Lane {
@@ -237,6 +255,8 @@ impl Feed {
             is_announced: false,
             sent,
             looked_ns: 0,
+            newest_ns: None,
+            past: LanePast::default(),
         }
     }
 
@@ -267,15 +287,34 @@ impl Feed {
         }
     }
 
+    /// Writes what was read of the past, as far as the frame has room.
+    fn write_past(&mut self, writer: &mut FrameWriter, now_ns: i64) {
+        let Some(past) = &mut self.past else {
+            return;
+        };
+        past.attend(&mut self.lanes, now_ns);
+        while writer.bytes() < FRAME_BYTES
+            && let Some((reference, run)) = past.next_run(now_ns)
+        {
+            let lane = self.lanes.iter_mut().find(|l| l.reference == reference);
+            // The stream may have ended meanwhile.
+            if let Some(lane) = lane.filter(|lane| lane.is_announced) {
+                lane.write_run(writer, (run.first, &run.samples), &mut self.counts);
+            }
+        }
+        past.end_if_sent(&mut self.lanes);
+    }
+
     fn write_batches(&mut self, writer: &mut FrameWriter) {
         let lanes = self.lanes.len();
+        let has_past = self.past.is_some();
         for _ in 0..lanes {
             if writer.bytes() >= FRAME_BYTES {
                 return;
             }
             let lane = &mut self.lanes[self.turn % lanes];
             if lane.is_announced {
-                lane.write(writer, &mut self.samples, &mut self.counts);
+                lane.write(writer, has_past, &mut self.samples, &mut self.counts);
             }
             self.turn = (self.turn + 1) % lanes;
         }
@@ -287,9 +326,16 @@ impl Lane {
     fn write(
         &mut self,
         writer: &mut FrameWriter,
+        has_past: bool,
         samples: &mut Vec<Sample>,
         counts: &mut FeedCounts,
     ) {
+        if matches!(
+            self.past,
+            LanePast::Missing { .. } | LanePast::Reading { .. }
+        ) {
+            return;
+        }
         let stream = (self.reference, self.reader.value_type());
         // The look is read first: a sample that comes meanwhile is of a later one.
         let looked_ns = self.reader.looked_ns();
@@ -299,8 +345,15 @@ impl Lane {
             let Some(scan) = scan.filter(|_| !samples.is_empty()) else {
                 break;
             };
-            counts.lost += scan.lost;
             let mut first = self.sent + scan.lost + 1;
+            // Of a stream that the subscriber has nothing of, nothing is missing.
+            let lost = if self.sent > 0 { scan.lost } else { 0 };
+            if lost > 0 && has_past && self.past == LanePast::InRing {
+                self.past = LanePast::Missing { before: first };
+                return;
+            }
+            self.past = LanePast::InRing;
+            counts.lost += lost;
             for piece in pieces(samples) {
                 if writer.bytes() >= FRAME_BYTES {
                     return;
@@ -309,6 +362,7 @@ impl Lane {
                 self.looked_ns = looked_ns.max(newest_ns);
                 writer.batch(stream, (first, self.looked_ns), piece);
                 first += piece.len() as u64;
+                self.newest_ns = piece.last().map(|sample| sample.ts);
                 self.sent = first - 1;
                 counts.samples += piece.len() as u64;
             }
@@ -317,6 +371,57 @@ impl Lane {
             self.looked_ns = looked_ns;
             writer.batch(stream, (self.sent + 1, looked_ns), &[]);
         }
+    }
+}
+
+impl Lane {
+    /// Writes samples of the past, without those that were sent already.
+    fn write_run(
+        &mut self,
+        writer: &mut FrameWriter,
+        (first, samples): (u64, &[Sample]),
+        counts: &mut FeedCounts,
+    ) {
+        let known = (self.sent + 1).saturating_sub(first);
+        let known = usize::try_from(known).unwrap_or(usize::MAX);
+        let Some(new) = samples.get(known..).filter(|new| !new.is_empty()) else {
+            return;
+        };
+        let mut first = first + known as u64;
+        counts.lost += first - 1 - self.sent;
+        let stream = (self.reference, self.reader.value_type());
+        for piece in pieces(new) {
+            let newest_ns = piece.last().map_or(i64::MIN, |sample| sample.ts);
+            writer.batch(stream, (first, newest_ns), piece);
+            first += piece.len() as u64;
+            (self.sent, self.newest_ns) = (first - 1, Some(newest_ns));
+            counts.samples += piece.len() as u64;
+            counts.past += piece.len() as u64;
+        }
+    }
+}
+
+impl PastLane for Lane {
+    fn reference(&self) -> u32 {
+        self.reference
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    fn gap(&self, before: u64) -> PastGap {
+        PastGap {
+            series: self.entry.series,
+            life_ns: self.entry.created_ns,
+            after: self.sent,
+            after_ns: self.newest_ns,
+            before,
+        }
+    }
+
+    fn past(&mut self) -> &mut LanePast {
+        &mut self.past
     }
 }
 

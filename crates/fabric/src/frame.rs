@@ -22,5 +22,5 @@ pub use fault::FrameFault;
 pub use header::{FrameHeader, FrameKind, empty_frame, is_of_samples};
 pub use layout::{FRAME_BYTES_MAX, HEADER_BYTES, VERSION};
 pub use reader::{FrameReader, Section};
-pub use subscription::{POSITIONS_MAX, Position, SELECTORS_MAX, Subscription};
+pub use subscription::{FeedReach, POSITIONS_MAX, Position, SELECTORS_MAX, Subscription};
 pub use writer::FrameWriter;

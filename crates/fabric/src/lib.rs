@@ -12,6 +12,7 @@ mod mirror;
 mod mirror_segment;
 mod node;
 mod node_mirror;
+mod past;
 mod publisher;
 mod question;
 pub mod security;
@@ -24,6 +25,7 @@ pub use history::{DurableHistories, DurableHistory, HistoryOpening};
 pub use mirror::{Mirror, MirrorCounts, MirrorSink, Received};
 pub use mirror_segment::MirrorBounds;
 pub use node::{FabricNode, FabricStatus};
+pub use past::{PastGap, PastReading, PastRun, PastSamples, PastSource};
 pub use publisher::{Publisher, SUBSCRIBERS_MAX};
 pub use question::{
     ANSWER_BYTES_MAX, AskedQuestion, NodeAnswer, NodeAnswers, QUESTION_BYTES_MAX, QuestionKind,

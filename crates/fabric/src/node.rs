@@ -15,6 +15,7 @@ use crate::frame::is_of_samples;
 use crate::history::{DurableHistories, HistoryOpening};
 use crate::mirror::Received;
 use crate::node_mirror::NodeMirror;
+use crate::past::PastSource;
 use crate::publisher::Publisher;
 use crate::question::{AskedQuestion, NodeAnswers, QuestionKind, Questions, is_of_questions};
 use crate::transport::{Transport, TransportEvent};
@@ -68,7 +69,10 @@ pub struct FabricStatus {
     pub samples: u64,
     /// Bytes of frames sent.
     pub bytes: u64,
-    /// Samples that this node's rings had overwritten before they could be sent.
+    /// Those of them that came from this node's archive, because its rings had overwritten them.
+    pub past: u64,
+    /// Samples that this node's rings had overwritten before they could be sent, and that its archive
+    /// did not have or was not asked for.
     pub lost: u64,
     /// Messages that were not sent.
     pub unsent: u64,
@@ -110,6 +114,12 @@ impl<T: Transport> FabricNode<T> {
     /// Has this node keep the history of other nodes. Call it before the first step.
     pub fn keep_histories(&mut self, histories: Box<dyn DurableHistories>) {
         self.histories = Some(histories);
+    }
+
+    /// Has feeds read from this source what the rings no longer hold, for nodes that keep the history
+    /// of this one. Call it before the first step.
+    pub fn read_past_from(&mut self, source: Arc<dyn PastSource>) {
+        self.publisher.read_past_from(source);
     }
 
     /// Takes in what has come and sends what is due at `now_ns`, in ns since the epoch. Returns the
@@ -222,6 +232,7 @@ impl<T: Transport> FabricNode<T> {
             subscribers: self.publisher.subscribers(),
             samples: feeds.samples,
             bytes: feeds.bytes,
+            past: feeds.past,
             lost: feeds.lost,
             unsent: carried.unsent,
             unreceived: carried.unreceived.saturating_add(self.questions.refused),

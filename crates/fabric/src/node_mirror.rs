@@ -7,7 +7,7 @@ use barograph_model::{Sample, StreamKey};
 use barograph_stream::StreamError;
 
 use crate::config::NodeConfig;
-use crate::frame::{Announcement, FrameFault};
+use crate::frame::{Announcement, FeedReach, FrameFault};
 use crate::history::DurableHistory;
 use crate::mirror::{MirrorSink, Received};
 use crate::mirror_segment::MirrorSegment;
@@ -51,7 +51,11 @@ impl NodeMirror {
             incarnation: config.incarnation,
             first_feed,
             selectors: config.wanted.clone(),
-            is_from_oldest: true,
+            // A mirror has no room for more than rings hold.
+            reach: match history {
+                Some(_) => FeedReach::Archive,
+                None => FeedReach::Rings,
+            },
             window_bytes: config.window_bytes,
             streams_max: config.bounds.streams_max,
         });

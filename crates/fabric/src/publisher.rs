@@ -10,6 +10,7 @@ use barograph_stream::{Incarnation, SegmentReader};
 
 use crate::feed::{BEAT_NS, Feed, FeedCounts};
 use crate::frame::{FrameFault, FrameHeader, FrameKind, Subscription};
+use crate::past::PastSource;
 
 /// Time without an acknowledgement after which a subscriber is forgotten, in ns. A living one
 /// acknowledges each beat.
@@ -27,6 +28,8 @@ pub struct Publisher {
     served: Option<Arc<str>>,
     refused: u64,
     ended: FeedCounts,
+    /// What has the samples that the rings no longer hold.
+    past: Option<Arc<dyn PastSource>>,
 }
 
 #[derive(Debug)]
@@ -54,7 +57,13 @@ impl Publisher {
             served: None,
             refused: 0,
             ended: FeedCounts::default(),
+            past: None,
         }
+    }
+
+    /// Has feeds read from this source what the rings no longer hold, for subscribers that ask for it.
+    pub fn read_past_from(&mut self, source: Arc<dyn PastSource>) {
+        self.past = Some(source);
     }
 
     /// Takes in a message of the node `from`, which the transport vouches for, at `now_ns` (ns since
@@ -87,7 +96,8 @@ impl Publisher {
                 }
                 self.end(from);
                 let segment = Arc::clone(&self.segment);
-                let feed = Feed::new(segment, header.feed, (&subscription, selectors));
+                let past = self.past.clone();
+                let feed = Feed::new(segment, header.feed, (&subscription, selectors), past);
                 let known = SubscribedFeed {
                     feed,
                     incarnation: header.incarnation,

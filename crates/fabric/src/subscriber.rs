@@ -8,7 +8,9 @@
 use barograph_stream::Incarnation;
 
 use crate::feed::BEAT_NS;
-use crate::frame::{FrameFault, FrameHeader, FrameKind, Position, Subscription, empty_frame};
+use crate::frame::{
+    FeedReach, FrameFault, FrameHeader, FrameKind, Position, Subscription, empty_frame,
+};
 use crate::mirror::{Mirror, MirrorSink, Received};
 
 /// Time without a frame after which a subscriber asks again, in ns: its request or the feed's
@@ -28,8 +30,8 @@ pub struct SubscriberConfig {
     pub first_feed: u64,
     /// Selectors of the wanted streams.
     pub selectors: Vec<String>,
-    /// Whether streams are wanted from the oldest sample that their rings hold.
-    pub is_from_oldest: bool,
+    /// How far back the feed is to go.
+    pub reach: FeedReach,
     /// Most bytes on the way.
     pub window_bytes: u64,
     /// Most streams.
@@ -188,7 +190,7 @@ impl Subscriber {
             window_bytes: self.config.window_bytes,
             streams_max: self.config.streams_max as u64,
             positions: self.mirror.positions(),
-            is_from_oldest: self.config.is_from_oldest,
+            reach: self.config.reach,
         };
         self.mirror.expect(feed);
         self.is_to_subscribe = false;

@@ -83,12 +83,13 @@ fn status(target: &Target) -> anyhow::Result<()> {
     let number = |name: &str| status[name].as_u64().unwrap_or_default();
     let mut text = format!(
         "cluster      {cluster}\nnode         {}\nencrypted    {}\nsent         {} samples in {} bytes to {} nodes, \
-         {} lost before they were sent\nnot sent     {} messages\nnot taken    {} messages\n",
+         {} of them from the archive, {} lost before they were sent\nnot sent     {} messages\nnot taken    {} messages\n",
         output::plain(status["node"].as_str().unwrap_or_default()),
         encryption(&status),
         number("samples"),
         number("bytes"),
         number("subscribers"),
+        number("past"),
         number("lost"),
         number("unsent"),
         number("unreceived"),

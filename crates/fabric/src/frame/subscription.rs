@@ -29,6 +29,26 @@ pub struct Position {
     pub number: u64,
 }
 
+/// How far back a feed goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedReach {
+    /// Streams without a position are sent from their newest sample on.
+    Newest = 0,
+    /// Streams without a position are sent from the oldest sample that their rings hold.
+    Rings = 1,
+    /// As [`Self::Rings`]; and what the rings have lost of streams with a position is sent from the
+    /// archive of their owner.
+    Archive = 2,
+}
+
+impl FeedReach {
+    fn read(byte: u8) -> Option<Self> {
+        [Self::Newest, Self::Rings, Self::Archive]
+            .into_iter()
+            .find(|reach| *reach as u8 == byte)
+    }
+}
+
 /// A subscriber's request for a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
@@ -39,11 +59,10 @@ pub struct Subscription {
     pub window_bytes: u64,
     /// Most streams that the subscriber wants to be sent.
     pub streams_max: u64,
-    /// How far the subscriber has the streams. A stream that is not named is sent from its newest
-    /// sample on, or from the oldest one that its ring holds if `is_from_oldest`.
+    /// How far the subscriber has the streams.
     pub positions: Vec<Position>,
-    /// Whether unknown streams are sent from the oldest sample in their rings.
-    pub is_from_oldest: bool,
+    /// How far back the feed goes.
+    pub reach: FeedReach,
 }
 
 impl Subscription {
@@ -51,7 +70,7 @@ impl Subscription {
     pub fn write(&self, header: &FrameHeader) -> Vec<u8> {
         debug_assert_eq!(header.kind, FrameKind::Subscribe);
         let mut frame = vec![0; HEADER_BYTES];
-        frame.push(u8::from(self.is_from_oldest));
+        frame.push(self.reach as u8);
         put_u64(&mut frame, self.window_bytes);
         put_u64(&mut frame, self.streams_max);
         put_u64(&mut frame, self.selectors.len() as u64);
@@ -78,11 +97,7 @@ impl Subscription {
     }
 
     fn parts(cut: &mut ByteReader<'_>) -> Option<Self> {
-        let is_from_oldest = match cut.u8()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
+        let reach = FeedReach::read(cut.u8()?)?;
         let window_bytes = cut.u64()?;
         let streams_max = cut.u64()?;
         let selectors = cut.count(1).filter(|count| *count <= SELECTORS_MAX)?;
@@ -103,7 +118,7 @@ impl Subscription {
             window_bytes,
             streams_max,
             positions,
-            is_from_oldest,
+            reach,
         })
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use barograph_fabric::frame::{
-    FrameFault, FrameHeader, FrameKind, HEADER_BYTES, Position, Subscription, empty_frame,
+    FeedReach, FrameFault, FrameHeader, FrameKind, HEADER_BYTES, Position, Subscription,
+    empty_frame,
 };
 use barograph_fabric::{Publisher, SUBSCRIBERS_MAX};
 use barograph_model::{
@@ -32,7 +33,7 @@ fn subscription(window_bytes: u64, streams_max: u64) -> Subscription {
         window_bytes,
         streams_max,
         positions: Vec::new(),
-        is_from_oldest: true,
+        reach: FeedReach::Rings,
     }
 }
 
@@ -178,11 +179,14 @@ fn a_subscription_that_arrives_late_changes_nothing() {
     assert_eq!(FrameHeader::read(&frame).unwrap().0.feed, 5);
 }
 
+const REACHES: [FeedReach; 3] = [FeedReach::Newest, FeedReach::Rings, FeedReach::Archive];
+
 proptest! {
     #[test]
     fn subscriptions_return(
         selectors in vec(prop::sample::select(SELECTORS.to_vec()), 0..5),
-        numbers in (any::<u64>(), any::<u64>(), any::<bool>()),
+        numbers in (any::<u64>(), any::<u64>()),
+        reach in prop::sample::select(REACHES.to_vec()),
         positions in vec((any::<[u8; 16]>(), any::<i64>(), any::<u64>()), 0..20),
     ) {
         let position = |(series, life_ns, number)| Position {
@@ -194,7 +198,7 @@ proptest! {
             selectors: selectors.into_iter().map(String::from).collect(),
             window_bytes: numbers.0,
             streams_max: numbers.1,
-            is_from_oldest: numbers.2,
+            reach,
             positions: positions.into_iter().map(position).collect(),
         };
         let frame = wanted.write(&header(FrameKind::Subscribe, 1, 0));

@@ -2,12 +2,16 @@
 //! on virtual time: every sample that the owner still has arrives once and in order.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use barograph_fabric::frame::{Announcement, FrameHeader};
-use barograph_fabric::{MirrorSink, Publisher, Subscriber, SubscriberConfig};
+use barograph_fabric::frame::{Announcement, FeedReach, FrameHeader};
+use barograph_fabric::{
+    MirrorSink, PastGap, PastReading, PastRun, PastSamples, PastSource, Publisher, Subscriber,
+    SubscriberConfig,
+};
 use barograph_model::{
-    Descriptor, Kind, Labels, NS_PER_S, Name, Sample, StreamKey, Unit, Value, ValueType,
+    Descriptor, Kind, Labels, NS_PER_S, Name, Sample, SeriesId, StreamKey, Unit, Value, ValueType,
 };
 use barograph_stream::{Incarnation, Segment, SegmentConfig, StreamWriter};
 
@@ -130,12 +134,77 @@ impl MirrorSink for Taken {
     }
 }
 
+/// The archive of the owner: it has every sample, gives a few of them at a time, and is often busy.
+#[derive(Debug, Default)]
+struct Archive {
+    lives: Mutex<BTreeMap<(SeriesId, i64), Vec<Sample>>>,
+    readings: AtomicU64,
+}
+
+/// Most samples that a reading brings.
+const READ_MAX: usize = 40;
+/// Most samples of a gap that are given although the subscriber has them.
+const KNOWN: usize = 3;
+
+impl PastSource for Archive {
+    fn read(&self, gaps: Vec<PastGap>) -> Option<Box<dyn PastReading>> {
+        let number = self.readings.fetch_add(1, Ordering::Relaxed);
+        if number.is_multiple_of(3) {
+            return None;
+        }
+        let lives = self.lives.lock().unwrap();
+        let mut found = PastSamples::default();
+        for (place, gap) in gaps.iter().enumerate() {
+            let room =
+                READ_MAX.saturating_sub(found.runs.iter().map(|r| r.samples.len()).sum::<usize>());
+            // A gap that was looked for gets at least one new sample.
+            if room <= KNOWN {
+                break;
+            }
+            found.looked = place + 1;
+            let all = &lives[&(gap.series, gap.life_ns)];
+            // It gives what is known already too, as an archive with another order of files may.
+            let from = (gap.after as usize).saturating_sub(KNOWN);
+            let to = (gap.before as usize - 1).min(from + room);
+            let halves = [from..(from + to) / 2, (from + to) / 2..to];
+            for half in halves.into_iter().filter(|half| !half.is_empty()) {
+                found.runs.push(PastRun {
+                    gap: place,
+                    first: half.start as u64 + 1,
+                    samples: all[half].to_vec(),
+                });
+            }
+        }
+        Some(Box::new(ArchiveReading {
+            waits: number % 5,
+            found: Some(found),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct ArchiveReading {
+    waits: u64,
+    found: Option<PastSamples>,
+}
+
+impl PastReading for ArchiveReading {
+    fn take(&mut self) -> Option<PastSamples> {
+        if self.waits == 0 {
+            return self.found.take();
+        }
+        self.waits -= 1;
+        None
+    }
+}
+
 /// The owner's side: a real segment with streams that come and go.
 struct Owner {
     dir: tempfile::TempDir,
     segment: Segment,
     publisher: Publisher,
     writers: Vec<Option<StreamWriter>>,
+    archive: Arc<Archive>,
     /// Every sample that was ever appended, by stream and life.
     truth: BTreeMap<(usize, i64), Vec<Sample>>,
     lives: Vec<i64>,
@@ -146,9 +215,11 @@ impl Owner {
     fn new(incarnation: u8) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let segment = segment(&dir, incarnation);
-        let publisher = Publisher::new(Arc::new(segment.reader().unwrap()));
+        let archive = Arc::<Archive>::default();
+        let publisher = publisher(&segment, &archive);
         Self {
             dir,
+            archive,
             segment,
             publisher,
             writers: (0..STREAMS).map(|_| None).collect(),
@@ -162,7 +233,7 @@ impl Owner {
     fn restart(&mut self, incarnation: u8) {
         self.writers.iter_mut().for_each(|writer| *writer = None);
         self.segment = segment(&self.dir, incarnation);
-        self.publisher = Publisher::new(Arc::new(self.segment.reader().unwrap()));
+        self.publisher = publisher(&self.segment, &self.archive);
     }
 
     fn change(&mut self, now_ns: i64, random: &mut Random) {
@@ -180,13 +251,22 @@ impl Owner {
                 for _ in 0..1 + random.below(8) {
                     let sample = sample(at, now_ns, random);
                     writer.append(&sample).unwrap();
-                    let life = (at, self.lives[at]);
-                    self.truth.entry(life).or_default().push(sample);
+                    let life_ns = self.lives[at];
+                    let archived = (descriptor(at).series_id(), life_ns);
+                    let mut lives = self.archive.lives.lock().unwrap();
+                    lives.entry(archived).or_default().push(sample.clone());
+                    self.truth.entry((at, life_ns)).or_default().push(sample);
                 }
                 self.writers[at] = Some(writer);
             }
         }
     }
+}
+
+fn publisher(segment: &Segment, archive: &Arc<Archive>) -> Publisher {
+    let mut publisher = Publisher::new(Arc::new(segment.reader().unwrap()));
+    publisher.read_past_from(Arc::clone(archive) as Arc<dyn PastSource>);
+    publisher
 }
 
 fn segment(dir: &tempfile::TempDir, incarnation: u8) -> Segment {
@@ -217,15 +297,16 @@ fn sample(at: usize, now_ns: i64, random: &mut Random) -> Sample {
     Sample::measured(now_ns, value)
 }
 
-/// One run: `steps` with faults, then enough without any.
-fn run(seed: u64, faults: Faults, restarts: bool) {
+/// One run: steps with faults, then enough without any. Returns how many samples came from the archive,
+/// and how many are missing.
+fn run(seed: u64, faults: Faults, restarts: bool, reach: FeedReach) -> (u64, u64) {
     let mut random = Random(seed);
     let mut owner = Owner::new(0);
     let mut subscriber = Subscriber::new(SubscriberConfig {
         incarnation: Incarnation([200; 16]),
         first_feed: seed,
         selectors: vec!["test.*".into()],
-        is_from_oldest: true,
+        reach,
         window_bytes: 1 << 16,
         streams_max: 64,
     });
@@ -265,10 +346,11 @@ fn run(seed: u64, faults: Faults, restarts: bool) {
             there.send(now_ns, message, faults, &mut random);
         }
     }
-    check(seed, &owner, &taken, &subscriber);
+    let missed = check(seed, &owner, &taken, &subscriber);
+    (owner.publisher.counts().past, missed)
 }
 
-fn check(seed: u64, owner: &Owner, taken: &Taken, subscriber: &Subscriber) {
+fn check(seed: u64, owner: &Owner, taken: &Taken, subscriber: &Subscriber) -> u64 {
     let mut missed = 0;
     for stream in &taken.streams {
         let at: usize = stream
@@ -312,12 +394,13 @@ fn check(seed: u64, owner: &Owner, taken: &Taken, subscriber: &Subscriber) {
     assert_eq!(live, present, "seed {seed}: all streams are mirrored");
     assert_eq!(subscriber.mirror().counts().missed, missed, "seed {seed}");
     assert_eq!(owner.publisher.subscribers(), 1, "seed {seed}");
+    missed
 }
 
 #[test]
 fn all_arrives_over_a_good_network() {
     for seed in 0..4 {
-        run(seed, NONE, false);
+        run(seed, NONE, false, FeedReach::Rings);
     }
 }
 
@@ -329,7 +412,7 @@ fn all_arrives_over_a_bad_network() {
         delay_steps_max: 12,
     };
     for seed in 100..130 {
-        run(seed, faults, false);
+        run(seed, faults, false, FeedReach::Rings);
     }
 }
 
@@ -341,7 +424,7 @@ fn all_arrives_from_an_agent_that_restarts() {
         delay_steps_max: 3,
     };
     for seed in 200..230 {
-        run(seed, faults, true);
+        run(seed, faults, true, FeedReach::Rings);
     }
 }
 
@@ -352,5 +435,26 @@ fn a_silent_network_heals() {
         doubled: 0,
         delay_steps_max: 1,
     };
-    run(300, faults, true);
+    run(300, faults, true, FeedReach::Rings);
+}
+
+#[test]
+fn what_the_rings_have_lost_comes_from_the_archive() {
+    let faults = Faults {
+        lost: 5,
+        doubled: 10,
+        delay_steps_max: 12,
+    };
+    let (mut read, mut missed) = (0, 0);
+    for seed in 400..430 {
+        let (past, nothing) = run(seed, faults, seed % 2 == 0, FeedReach::Archive);
+        assert_eq!(nothing, 0, "seed {seed}");
+        read += past;
+        // The same without the archive, so that it is seen to be needed.
+        missed += run(seed, faults, seed % 2 == 0, FeedReach::Rings).1;
+    }
+    assert!(
+        read > 1_000 && missed > 1_000,
+        "{read} read, {missed} missed"
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barograph_fabric::frame::FRAME_BYTES_MAX;
+use barograph_fabric::frame::{FRAME_BYTES_MAX, FeedReach};
 use barograph_fabric::transport::{
     BYTES_WAITING_MAX, HELLO_VERSION, Hello, HelloFault, MESSAGES_WAITING_MAX, MemoryNetwork,
     MemoryTransport, Refusal, SendFault, Transport, TransportEvent, check_name,
@@ -63,7 +63,7 @@ fn a_feed_goes_over_a_transport() {
         incarnation: Incarnation([9; 16]),
         first_feed: 1,
         selectors: vec!["test.*".into()],
-        is_from_oldest: true,
+        reach: FeedReach::Rings,
         window_bytes: 1 << 16,
         streams_max: 8,
     });
