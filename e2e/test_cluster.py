@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -21,11 +23,23 @@ Start = Callable[..., Agent]
 FREE = "memory.available.bytes"
 
 
+def successive_ports(count: int) -> range:
+    """Free ports, one after the other, below those that the kernel gives to whoever asks for any."""
+    given_from = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        first = random.randrange(1_024, given_from - count)
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+        return range(first, first + count)
+
+
 def free_address() -> str:
     """An address of this machine at which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{one.getsockname()[1]}"
+    return f"127.0.0.1:{successive_ports(1)[0]}"
 
 
 def cluster(start: Start, names: list[str], config: str = "") -> tuple[str, list[Agent]]:
@@ -341,9 +355,9 @@ def test_an_agent_alone_says_so(start: Start) -> None:
 
 
 def test_a_cluster_on_this_machine_runs_until_it_is_stopped(tmp_path: Path) -> None:
-    ports = [free_address().rpartition(":")[2] for _ in range(2)]
+    ports = successive_ports(3)
     first = tmp_path / "run"
-    command = [BARO, "cluster", "run", "2", "--run-dir", first, "--port", ports[0], "--http-port", ports[1]]
+    command = [BARO, "cluster", "run", "2", "--run-dir", first, "--port", str(ports[0]), "--http-port", str(ports[1])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(TMPDIR=str(tmp_path))) as run:
 
         def states() -> list[str]:

@@ -15,7 +15,8 @@ use crate::cli::{Usage, output};
 
 /// Most agents of one cluster on this machine.
 const AGENTS_MAX: u16 = 64;
-/// Ports of the first agent: for other nodes, and of HTTP. Each further one has the next.
+/// Ports of the first agent: for other nodes, and of HTTP. Each further agent has the next one for HTTP,
+/// and any free one for other nodes.
 const PORT: u16 = 7447;
 const HTTP_PORT: u16 = 7070;
 /// Time after which an agent that does not stop is killed.
@@ -50,8 +51,7 @@ impl Run {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let last = |first: u16| first.checked_add(self.agents - 1);
-        if last(self.port).is_none() || last(self.http_port).is_none() {
+        if self.http_port.checked_add(self.agents - 1).is_none() {
             return Err(Usage("there are not so many ports after the first".into()).into());
         }
         let states = std::env::temp_dir().join(format!("barograph-cluster-{}", std::process::id()));
@@ -106,6 +106,8 @@ impl Run {
         let node = format!("node{number}");
         let run_dir = self.run_dir(number);
         let http = format!("127.0.0.1:{}", self.http_port + number - 1);
+        let first = format!("127.0.0.1:{}", self.port);
+        let listen = if number == 1 { &first } else { "127.0.0.1:0" };
         let mut command = Command::new(program);
         command
             .args([
@@ -117,7 +119,7 @@ impl Run {
                 "--cluster",
                 &self.name,
             ])
-            .args(["--listen", &format!("127.0.0.1:{}", self.port + number - 1)])
+            .args(["--listen", listen])
             .arg("--run-dir")
             .arg(&run_dir)
             .arg("--state-dir")
@@ -131,7 +133,7 @@ impl Run {
             command.arg("--config").arg(config);
         }
         if number > 1 {
-            command.args(["--peer", &format!("127.0.0.1:{}", self.port)]);
+            command.args(["--peer", &first]);
         }
         output::print(&format!(
             "{node}: http://{http}, run directory {}\n",
