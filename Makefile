@@ -20,10 +20,12 @@ help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## build quickly and start the agent on this node (ARGS="--http 127.0.0.1:7171")
+	-@$(PYTHON) scripts/cache.py restore
 	$(CARGO) build $(TESTED) --bin baro
 	$${CARGO_TARGET_DIR:-target}/debug/baro up $(ARGS)
 
 run-cluster: ## the same with N agents that form a cluster (N=3)
+	-@$(PYTHON) scripts/cache.py restore
 	$(CARGO) build $(TESTED) --bin baro
 	$${CARGO_TARGET_DIR:-target}/debug/baro cluster run $(N) $(ARGS)
 

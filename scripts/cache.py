@@ -4,7 +4,8 @@
     scripts/cache.py save       after a good build: keeps the compiled dependencies
 
 Cargo recognises our own crates by the times of their files, which mean nothing in another clone:
-only crates from the registry, which it recognises by their version, are kept.
+only crates from the registry, which it recognises by their version, are kept, and the stand-ins for
+such crates (etc/stand-ins), whose files get a time before that of the build.
 A failure here costs time but never breaks a build: it is printed and ignored.
 """
 
@@ -24,6 +25,10 @@ MANIFESTS = ("Cargo.toml", "crates/query/extension/Cargo.toml")
 TREES = {"workspace": "target/debug", "extension": "target/extension/debug"}
 # Other files that decide how a dependency is compiled.
 INPUTS = ("Cargo.lock", "crates/query/extension/Cargo.lock", "rust-toolchain.toml", ".cargo/config.toml")
+# Crates that stand in for dependencies; other dependencies are built with them.
+STAND_INS = "etc/stand-ins"
+# Seconds since the epoch: the time of their files where their builds are filled in (the year 2000).
+STAND_INS_TIME = 946_684_800
 KEYS_MAX = 2
 # A tree larger than this contains too many old files to be the start of a new key.
 BASE_BYTES_MAX = 6 << 30
@@ -43,10 +48,14 @@ def key() -> str:
     digest.update(os.environ.get("RUSTFLAGS", "").encode())
     profile = tomllib.loads((ROOT / "Cargo.toml").read_text()).get("profile", {})
     digest.update(json.dumps(profile, sort_keys=True).encode())
-    for name in INPUTS:
-        path = ROOT / name
+    for path in [*(ROOT / name for name in INPUTS), *stand_ins()]:
         digest.update(path.read_bytes() if path.is_file() else b"")
     return digest.hexdigest()[:16]
+
+
+def stand_ins() -> list[Path]:
+    """The files of all stand-ins."""
+    return sorted(path for path in (ROOT / STAND_INS).rglob("*") if path.is_file())
 
 
 def own_names() -> set[str]:
@@ -133,6 +142,9 @@ def restore() -> str:
             shutil.rmtree(fresh, ignore_errors=True)
         done.append(place)
     os.utime(stored)
+    if done and exact:
+        for path in stand_ins():
+            os.utime(path, (STAND_INS_TIME, STAND_INS_TIME))
     if not done:
         return "the build trees are there already"
     return f"filled {', '.join(done)} from {'this' if exact else 'another'} key ({stored.name})"

@@ -100,3 +100,22 @@ def test_failure_is_passed_over(checkout, monkeypatch, capsys):
     cache.attempt("restore")
     assert "passed over" in capsys.readouterr().out
     assert cache.ROOT.joinpath("target/debug/deps/serde-0123456789abcdef").exists()
+
+
+def test_a_stand_in_is_older_than_its_build_only_where_that_was_filled_in(checkout, monkeypatch):
+    checkout("serde")
+    file = cache.ROOT / cache.STAND_INS / "shellexpand/src/lib.rs"
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    fresh = file.stat().st_mtime
+    cache.save()
+    cache.restore()
+    assert file.stat().st_mtime == fresh, "the build tree is that of this clone"
+    cache.shutil.rmtree(cache.ROOT / "target")
+    monkeypatch.setattr(cache, "key", lambda: "a1")
+    cache.restore()
+    assert file.stat().st_mtime == fresh, "another key may be of other stand-ins"
+    cache.shutil.rmtree(cache.ROOT / "target")
+    monkeypatch.setattr(cache, "key", lambda: "abc")
+    cache.restore()
+    assert file.stat().st_mtime == cache.STAND_INS_TIME
