@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
-use barograph_archive::{ArchiveReader, SampleChunk, View};
+use barograph_archive::{ArchiveError, ArchiveReader, ArchivedSeries, SampleChunk, View};
 use barograph_fabric::transport::ZenohWaker;
-use barograph_fabric::{PastGap, PastReading, PastRun, PastSamples, PastSource};
+use barograph_fabric::{
+    EndedList, EndedQuery, EndedSeries, LifePoint, PastGap, PastReading, PastRun, PastSamples,
+    PastSource,
+};
 use barograph_model::{NS_PER_S, Sample, Span};
 use barograph_recorder::Work;
 use tracing::warn;
@@ -32,12 +35,20 @@ const BACK_FACTOR: i64 = 8;
 
 /// The archive of this node, as the source of what its rings no longer hold.
 pub(crate) struct ArchivedPast {
-    dir: PathBuf,
-    node: Arc<str>,
+    archive: PastArchive,
     work: Work,
     waker: ZenohWaker,
     /// Number of readings under way.
     readings: Arc<AtomicUsize>,
+}
+
+/// The archive, as a reading sees it; clones share it.
+#[derive(Clone)]
+struct PastArchive {
+    dir: PathBuf,
+    node: Arc<str>,
+    /// Whether the last reading could not be done.
+    is_failing: Arc<AtomicBool>,
 }
 
 /// The place of a reading among those under way. The reading and its job share it: a job goes on when
@@ -62,97 +73,204 @@ impl Drop for ReadingPlace {
 impl ArchivedPast {
     pub(crate) fn new(dir: PathBuf, node: &str, work: &Work, waker: ZenohWaker) -> Self {
         Self {
-            dir,
-            node: node.into(),
+            archive: PastArchive {
+                dir,
+                node: node.into(),
+                is_failing: Arc::default(),
+            },
             work: work.clone(),
             waker,
             readings: Arc::default(),
         }
+    }
+
+    /// Has a job read the archive; `panicked` is what it has found if it panics. `None` if there is no
+    /// place or no thread for it at present.
+    fn start<T: Send + 'static>(
+        &self,
+        panicked: T,
+        read: impl FnOnce(&PastArchive) -> T + Send + 'static,
+    ) -> Option<Box<dyn PastReading<T>>> {
+        let place = ReadingPlace::take(&self.readings)?;
+        let place_of_job = Arc::clone(&place);
+        let (archive, waker) = (self.archive.clone(), self.waker.clone());
+        let (to, found) = sync_channel(1);
+        let job = self.work.start("baro-past", move || {
+            // The subscriber may be gone.
+            let _ = to.send(read(&archive));
+            drop(place_of_job);
+            waker.wake();
+        });
+        job.ok()?;
+        Some(Box::new(ArchiveReading {
+            found,
+            panicked: Some(panicked),
+            _place: place,
+        }))
     }
 }
 
 impl fmt::Debug for ArchivedPast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ArchivedPast")
-            .field("dir", &self.dir)
+            .field("dir", &self.archive.dir)
             .finish_non_exhaustive()
     }
 }
 
 impl PastSource for ArchivedPast {
-    fn read(&self, gaps: Vec<PastGap>) -> Option<Box<dyn PastReading>> {
-        let place = ReadingPlace::take(&self.readings)?;
-        let (place_of_job, count) = (Arc::clone(&place), gaps.len());
-        let (dir, node, waker) = (self.dir.clone(), Arc::clone(&self.node), self.waker.clone());
-        let (to, found) = sync_channel(1);
-        let job = self.work.start("baro-past", move || {
-            // The subscriber may be gone.
-            let _ = to.send(samples_of(&ArchiveReader::open(dir), &node, &gaps));
-            drop(place_of_job);
-            waker.wake();
-        });
-        // Without a thread there may be one at the next attempt.
-        job.ok()?;
-        Some(Box::new(ArchiveReading {
-            found,
-            gaps: count,
-            _place: place,
-        }))
+    fn read(&self, gaps: Vec<PastGap>) -> Option<Box<dyn PastReading<PastSamples>>> {
+        // What makes a reading panic is not read again and again.
+        let nothing = PastSamples {
+            looked: gaps.len(),
+            ..PastSamples::default()
+        };
+        self.start(nothing, move |archive| archive.samples_of(&gaps))
+    }
+
+    fn list(&self, query: EndedQuery) -> Option<Box<dyn PastReading<EndedList>>> {
+        self.start(EndedList::default(), move |archive| archive.ended(&query))
     }
 }
 
-struct ArchiveReading {
-    found: Receiver<PastSamples>,
-    /// Number of gaps that were asked for.
-    gaps: usize,
+struct ArchiveReading<T> {
+    found: Receiver<T>,
+    /// What was found if the reading panics.
+    panicked: Option<T>,
     _place: Arc<ReadingPlace>,
 }
 
-impl fmt::Debug for ArchiveReading {
+impl<T> fmt::Debug for ArchiveReading<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ArchiveReading").finish_non_exhaustive()
     }
 }
 
-impl PastReading for ArchiveReading {
-    fn take(&mut self) -> Option<PastSamples> {
+impl<T: Send> PastReading<T> for ArchiveReading<T> {
+    fn take(&mut self) -> Option<T> {
         match self.found.try_recv() {
             Ok(found) => Some(found),
             Err(TryRecvError::Empty) => None,
-            // A reading that has panicked has found nothing, and is not begun again and again.
-            Err(TryRecvError::Disconnected) => Some(PastSamples {
-                looked: self.gaps,
-                ..PastSamples::default()
-            }),
+            Err(TryRecvError::Disconnected) => self.panicked.take(),
         }
     }
 }
 
-/// Reads samples of these gaps, as many as a reading may have.
-fn samples_of(archive: &ArchiveReader, node: &str, gaps: &[PastGap]) -> PastSamples {
-    let view = match archive.view() {
-        Ok(view) => view,
-        Err(error) => {
-            let dir = archive.root().display();
-            warn!(%error, %dir, "a node that keeps the history of this one lacks what the archive has");
-            return PastSamples {
-                looked: gaps.len(),
-                ..PastSamples::default()
+impl PastArchive {
+    /// Reads samples of these gaps, as many as a reading may have.
+    fn samples_of(&self, gaps: &[PastGap]) -> PastSamples {
+        let mut runs = PastRuns::default();
+        let mut failure = None;
+        match self.view() {
+            Ok(view) => {
+                for (place, gap) in gaps.iter().enumerate() {
+                    if runs.is_full() {
+                        break;
+                    }
+                    runs.found.looked = place + 1;
+                    let is_its = |one: &ArchivedSeries| one.id == gap.series && self.is_of(one);
+                    if let Some(series) = view.series().iter().position(is_its)
+                        && let Err(error) = runs.read(&view, series, (place, gap))
+                    {
+                        runs.found.failed.push(place);
+                        failure = Some(error.to_string());
+                    }
+                }
+            }
+            Err(error) => {
+                runs.found.looked = gaps.len();
+                runs.found.failed = (0..gaps.len()).collect();
+                failure = Some(error);
+            }
+        }
+        self.note(failure);
+        runs.found
+    }
+
+    /// The series with lives that have ended, and that the asking node lacks entirely or in part.
+    fn ended(&self, query: &EndedQuery) -> EndedList {
+        let view = match self.view() {
+            Ok(view) => view,
+            Err(error) => {
+                self.note(Some(error));
+                return EndedList {
+                    is_failed: true,
+                    ..EndedList::default()
+                };
+            }
+        };
+        self.note(None);
+        let wanted = view.series().iter().filter(|one| {
+            let is_match = |name: &str| {
+                let labels = &one.descriptor.labels;
+                query.selectors.iter().any(|s| s.matches(name, labels))
             };
-        }
-    };
-    let mut runs = PastRuns::default();
-    for (place, gap) in gaps.iter().enumerate() {
-        if runs.is_full() {
-            break;
-        }
-        runs.found.looked = place + 1;
-        let mut series = view.series().iter();
-        if let Some(at) = series.position(|one| one.id == gap.series && *one.node == *node) {
-            runs.read(&view, at, (place, gap));
+            self.is_of(one) && is_match(one.descriptor.name.as_str())
+        });
+        let mut lacking: Vec<(i64, EndedSeries)> = wanted
+            .filter_map(|one| Some((one.known.to, lacking_of(one, query)?)))
+            .collect();
+        // Those that ended long ago have the least chance to be of use.
+        lacking.sort_by_key(|(ended_ns, _)| std::cmp::Reverse(*ended_ns));
+        let unlisted = lacking.len().saturating_sub(query.series_max);
+        lacking.truncate(query.series_max);
+        EndedList {
+            series: lacking.into_iter().map(|(_, series)| series).collect(),
+            unlisted: unlisted as u64,
+            is_failed: false,
         }
     }
-    runs.found
+
+    /// The archive as it is now, or the reason why this node's part of it cannot be read.
+    fn view(&self) -> Result<Arc<View>, String> {
+        let view = ArchiveReader::open(&self.dir).view();
+        let view = view.map_err(|error| error.to_string())?;
+        let is_here = view.series().iter().any(|one| self.is_of(one));
+        match view.faults().first() {
+            Some(fault) if !is_here => Err(fault.reason.clone()),
+            _ => Ok(view),
+        }
+    }
+
+    fn is_of(&self, series: &ArchivedSeries) -> bool {
+        *series.node == *self.node
+    }
+
+    /// Logs that the archive cannot be read, the first time.
+    fn note(&self, failure: Option<String>) {
+        let was_failing = self.is_failing.swap(failure.is_some(), Ordering::Relaxed);
+        if let Some(error) = failure.filter(|_| !was_failing) {
+            let dir = self.dir.display();
+            warn!(error, %dir, "the archive cannot be read for a node that keeps its history, and is tried again");
+        }
+    }
+}
+
+/// What of a series' ended lives the asking node lacks.
+fn lacking_of(one: &ArchivedSeries, query: &EndedQuery) -> Option<EndedSeries> {
+    let known_until = query.known_until_ns.map(|life_ns| LifePoint {
+        life_ns,
+        number: u64::MAX,
+    });
+    let after = query.has.get(&one.id).copied().or(known_until)?;
+    let before = LifePoint {
+        life_ns: query.present.get(&one.id).copied().unwrap_or(i64::MAX),
+        number: 0,
+    };
+    let archived = LifePoint {
+        life_ns: one.archived.life,
+        number: one.archived.number,
+    };
+    let gap = PastGap {
+        series: one.id,
+        after,
+        after_ns: None,
+        before,
+    };
+    (archived > after && after.life_ns < before.life_ns).then(|| EndedSeries {
+        descriptor: Arc::clone(&one.descriptor),
+        gap,
+    })
 }
 
 /// The runs of a reading.
@@ -170,42 +288,40 @@ impl PastRuns {
     }
 
     /// Reads the samples of a gap of the series with this index.
-    fn read(&mut self, view: &View, series: usize, (place, gap): (usize, &PastGap)) {
+    fn read(
+        &mut self,
+        view: &View,
+        series: usize,
+        (place, gap): (usize, &PastGap),
+    ) -> Result<(), ArchiveError> {
         let (wanted, cancel) = ([series], AtomicBool::new(false));
-        let from_ns = match gap.after_ns {
+        let from = match gap.after_ns {
             Some(after_ns) => after_ns,
-            None => begin_of(view, series, gap),
+            None => begin_of(view, series, gap)?,
         };
-        let span = Span {
-            from: from_ns,
-            ..Span::ALL
-        };
+        let span = Span { from, ..Span::ALL };
         let mut newest = gap.after;
         for chunk in view.scan(&wanted, span, &cancel) {
-            let chunk = match chunk {
-                Ok(chunk) => chunk,
-                Err(error) => {
-                    warn!(%error, "samples of the archive cannot be read for another node");
-                    return;
+            let SampleChunk { life, columns, .. } = chunk?;
+            for (row, &number) in columns.numbers.iter().enumerate() {
+                let at = LifePoint {
+                    life_ns: life,
+                    number,
+                };
+                if at >= gap.before || self.is_full() {
+                    return Ok(());
                 }
-            };
-            if chunk.life != gap.life_ns {
-                continue;
-            }
-            for (row, &number) in chunk.columns.numbers.iter().enumerate() {
-                if number >= gap.before || self.is_full() {
-                    return;
-                }
-                let Some(sample) = chunk.columns.sample(row).filter(|_| number > newest) else {
+                let Some(sample) = columns.sample(row).filter(|_| at > newest) else {
                     continue;
                 };
-                newest = number;
-                self.push(place, number, sample);
+                newest = at;
+                self.push(place, at, sample);
             }
         }
+        Ok(())
     }
 
-    fn push(&mut self, gap: usize, number: u64, sample: Sample) {
+    fn push(&mut self, gap: usize, at: LifePoint, sample: Sample) {
         let bytes = sample.value.bytes();
         self.samples += 1;
         self.bytes += bytes;
@@ -213,7 +329,8 @@ impl PastRuns {
         let run_bytes = self.run_bytes;
         let goes_on = |run: &&mut PastRun| {
             run.gap == gap
-                && run.first + run.samples.len() as u64 == number
+                && run.life_ns == at.life_ns
+                && run.first + run.samples.len() as u64 == at.number
                 && run.samples.len() < RUN_SAMPLES_MAX
                 && run_bytes <= RUN_BYTES_MAX
         };
@@ -223,7 +340,8 @@ impl PastRuns {
                 self.run_bytes = bytes;
                 self.found.runs.push(PastRun {
                     gap,
-                    first: number,
+                    life_ns: at.life_ns,
+                    first: at.number,
                     samples: vec![sample],
                 });
             }
@@ -232,165 +350,35 @@ impl PastRuns {
 }
 
 /// A time before the first sample that a gap lacks, whose time is not known.
-fn begin_of(view: &View, series: usize, gap: &PastGap) -> i64 {
+fn begin_of(view: &View, series: usize, gap: &PastGap) -> Result<i64, ArchiveError> {
     let (wanted, cancel) = ([series], AtomicBool::new(false));
     let to = view.series()[series].known.to;
+    let wanted_first = LifePoint {
+        number: gap.after.number.saturating_add(1),
+        ..gap.after
+    };
     let mut back_ns = BACK_NS;
     loop {
         let from = to.saturating_sub(back_ns);
-        if from <= gap.life_ns {
+        if from <= gap.after.life_ns {
             // A stream may be registered after its first look.
-            return gap.life_ns.saturating_sub(BACK_NS);
+            return Ok(gap.after.life_ns.saturating_sub(BACK_NS));
         }
         let span = Span { from, ..Span::ALL };
-        let of_life = |chunk: &SampleChunk| chunk.life == gap.life_ns;
-        let mut chunks = view.scan(&wanted, span, &cancel).filter_map(Result::ok);
-        let first = chunks.find(of_life);
-        let first = first.and_then(|chunk| chunk.columns.numbers.first().copied());
-        if first.is_some_and(|first| first <= gap.after + 1) {
-            return from;
+        if let Some(chunk) = view.scan(&wanted, span, &cancel).next() {
+            let chunk = chunk?;
+            let first = chunk.columns.numbers.first().copied();
+            let first = first.map(|number| LifePoint {
+                life_ns: chunk.life,
+                number,
+            });
+            if first.is_some_and(|first| first <= wanted_first) {
+                return Ok(from);
+            }
         }
         back_ns = back_ns.saturating_mul(BACK_FACTOR);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-    use std::time::Duration;
-
-    use barograph_archive::{
-        ArchiveConfig, DeclaredStream, DiskStorage, JournalEntry, KeepConfig, Keeper,
-    };
-    use barograph_model::{
-        Descriptor, Name, Selector, SeriesId, StreamKey, Unit, Value, ValueType,
-    };
-    use barograph_stream::SystemClock;
-
-    use super::*;
-
-    const BEGIN_NS: i64 = 1_700_000_000 * NS_PER_S;
-    /// Time between two samples: ten thousand of them are longer than the first attempt looks back.
-    const STEP_NS: i64 = NS_PER_S;
-
-    fn descriptor(name: &str, value_type: ValueType) -> Descriptor {
-        let (name, unit) = (Name::new(name).unwrap(), Unit::new("bytes").unwrap());
-        Descriptor::gauge(name, value_type, unit)
-    }
-
-    fn keeper(root: &Path) -> Keeper {
-        let config = ArchiveConfig {
-            durable: vec![Selector::parse("*").unwrap()],
-            free_bytes_min: 0,
-            keep: KeepConfig::FOREVER,
-            ..ArchiveConfig::new(root, "n")
-        };
-        Keeper::start(config, Arc::new(DiskStorage), Arc::new(SystemClock::new())).unwrap()
-    }
-
-    /// Writes the numbers of a life, whose values are the numbers.
-    fn write(keeper: &Keeper, key: u32, life: i64, numbers: std::ops::Range<u64>) {
-        let key = StreamKey(key);
-        let declared = DeclaredStream {
-            descriptor: Arc::new(descriptor("test.bytes", ValueType::Int)),
-            life,
-            depth: 1 << 20,
-        };
-        let mut entries = vec![JournalEntry::Declare(key, declared)];
-        for number in numbers {
-            let sample = Sample::measured(life + number as i64 * STEP_NS, number as i64);
-            entries.push(JournalEntry::Sample(key, number, sample));
-        }
-        let position = keeper.journal().submit(&mut entries);
-        let is_done = keeper
-            .journal()
-            .wait_durable(position, Duration::from_secs(60));
-        assert!(is_done);
-    }
-
-    fn gap(life_ns: i64, after: u64, before: u64) -> PastGap {
-        PastGap {
-            series: descriptor("test.bytes", ValueType::Int).series_id(),
-            life_ns,
-            after,
-            after_ns: None,
-            before,
-        }
-    }
-
-    /// The numbers of each run, which are their values too.
-    fn numbers_of(found: &PastSamples, gap: usize) -> Vec<u64> {
-        let mut numbers = Vec::new();
-        for run in found.runs.iter().filter(|run| run.gap == gap) {
-            assert!((1..=RUN_SAMPLES_MAX).contains(&run.samples.len()));
-            for (number, sample) in (run.first..).zip(&run.samples) {
-                assert_eq!(sample.value, Value::Int(number as i64));
-                numbers.push(number);
-            }
-        }
-        numbers
-    }
-
-    #[test]
-    fn the_numbers_of_a_gap_come_from_files_and_log_of_its_life() {
-        let dir = tempfile::tempdir().unwrap();
-        let keeper = keeper(dir.path());
-        let (first, second) = (BEGIN_NS, BEGIN_NS + 20_000 * STEP_NS);
-        write(&keeper, 1, first, 1..50);
-        write(&keeper, 2, second, 1..9_000);
-        keeper.seal().unwrap();
-        write(&keeper, 3, second, 9_000..10_001);
-        let archive = ArchiveReader::open(dir.path());
-        let gaps = [
-            gap(second, 8_990, 9_500),
-            gap(second, 20, 2_000),
-            gap(first, 40, 60),
-            gap(first + 1, 1, 100),
-            PastGap {
-                series: SeriesId([9; 16]),
-                ..gap(second, 1, 100)
-            },
-            PastGap {
-                after_ns: Some(second + 9_998 * STEP_NS),
-                ..gap(second, 9_998, 20_000)
-            },
-        ];
-        let found = samples_of(&archive, "n", &gaps);
-        assert_eq!(found.looked, gaps.len());
-        let expect: [Vec<u64>; 6] = [
-            (8_991..9_500).collect(),
-            (21..2_000).collect(),
-            (41..50).collect(),
-            Vec::new(),
-            Vec::new(),
-            vec![9_999, 10_000],
-        ];
-        for (place, expect) in expect.iter().enumerate() {
-            assert_eq!(numbers_of(&found, place), *expect, "gap {place}");
-        }
-        assert!(samples_of(&archive, "other", &gaps).runs.is_empty());
-        let nothing = samples_of(&ArchiveReader::open(dir.path().join("nothing")), "n", &gaps);
-        assert_eq!((nothing.runs.len(), nothing.looked), (0, gaps.len()));
-    }
-
-    #[test]
-    fn a_reading_ends_at_its_bound_and_the_next_one_goes_on() {
-        let dir = tempfile::tempdir().unwrap();
-        let keeper = keeper(dir.path());
-        let count = SAMPLES_MAX as u64 + 5_000;
-        write(&keeper, 1, BEGIN_NS, 1..count);
-        let archive = ArchiveReader::open(dir.path());
-        let gaps = [gap(BEGIN_NS, 1, count), gap(BEGIN_NS, 10, 20)];
-        let found = samples_of(&archive, "n", &gaps);
-        let numbers = numbers_of(&found, 0);
-        assert_eq!((numbers.len(), found.looked), (SAMPLES_MAX, 1));
-        let after = *numbers.last().unwrap();
-        let gaps = [gap(BEGIN_NS, after, count), gaps[1]];
-        let found = samples_of(&archive, "n", &gaps);
-        assert_eq!(
-            numbers_of(&found, 0),
-            (after + 1..count).collect::<Vec<_>>()
-        );
-        assert_eq!(numbers_of(&found, 1), (11..20).collect::<Vec<_>>());
-    }
-}
+mod tests;

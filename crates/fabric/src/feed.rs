@@ -7,56 +7,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use barograph_model::{Sample, Selector, SeriesId};
-use barograph_stream::{DirectoryEntry, SegmentReader, StreamReader};
+use barograph_model::{Descriptor, Sample, Selector, SeriesId, ValueType};
+use barograph_stream::{DirectoryEntry, SegmentReader};
 
+use crate::feed_lane::{FRAME_BYTES, FeedCounts, FeedLane, unsent_of, write_pieces};
+use crate::feed_past::{ENDED_MAX, FeedPast, PastTarget};
 use crate::frame::{Announcement, FeedReach, FrameHeader, FrameKind, FrameWriter, Subscription};
-use crate::past::{FeedPast, LanePast, PastGap, PastLane, PastSource};
+use crate::past::{EndedQuery, LifePoint, PastRun, PastSource};
 
-/// Bytes at which a frame is closed and the next one begun.
-const FRAME_BYTES: usize = 64 << 10;
-/// Most samples that are taken from a ring at a time.
-const PIECE_SAMPLES: u64 = 1_024;
-/// Most bytes of long values that are written as one batch.
-const PIECE_BYTES: usize = 128 << 10;
 /// Bounds of the window that a subscriber may ask for.
 const WINDOW_BYTES: (u64, u64) = (FRAME_BYTES as u64, 16 << 20);
 /// Time between two frames of a feed that has nothing to say, in ns: the sign that it lives.
 pub const BEAT_NS: i64 = 1_000_000_000;
-/// Shortest time between two notes that an unchanged value was looked at again, in ns.
-const LOOKS_NS: i64 = 1_000_000_000;
-
-/// What a feed has sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FeedCounts {
-    /// Frames sent.
-    pub frames: u64,
-    /// Bytes sent.
-    pub bytes: u64,
-    /// Samples sent.
-    pub samples: u64,
-    /// Those of them that the rings had overwritten, and the archive still had.
-    pub past: u64,
-    /// Samples that the rings had overwritten before they could be sent, and that were not to be had
-    /// from the archive.
-    pub lost: u64,
-    /// Streams that were wanted and are more than the subscriber has room for.
-    pub unsent_streams: u64,
-}
-
-impl FeedCounts {
-    /// The counts of two feeds together.
-    pub(crate) fn plus(self, other: Self) -> Self {
-        Self {
-            frames: self.frames + other.frames,
-            bytes: self.bytes + other.bytes,
-            samples: self.samples + other.samples,
-            past: self.past + other.past,
-            lost: self.lost + other.lost,
-            unsent_streams: self.unsent_streams + other.unsent_streams,
-        }
-    }
-}
+/// Announced depth of a stream that has ended: how many of its last samples a mirror may hold.
+const ENDED_DEPTH: u32 = 64;
 
 /// The samples of one segment on their way to one subscriber.
 #[derive(Debug)]
@@ -69,11 +33,14 @@ pub struct Feed {
     past: Option<FeedPast>,
     window_bytes: u64,
     streams_max: usize,
-    /// How far the subscriber had each life before this feed began.
-    had: HashMap<(SeriesId, i64), u64>,
+    /// How far the subscriber had each series before this feed began.
+    had: HashMap<SeriesId, LifePoint>,
+    /// Time until which the subscriber knew every stream that was registered, ns since the epoch;
+    /// `None` if it has never had a whole feed.
+    known_until_ns: Option<i64>,
     directory_version: Option<u64>,
     /// The streams that are sent, by slot.
-    lanes: Vec<Lane>,
+    lanes: Vec<FeedLane>,
     retired: Vec<u32>,
     /// Whether the streams of the feed's beginning have all been announced.
     is_complete: bool,
@@ -90,21 +57,6 @@ pub struct Feed {
     samples: Vec<Sample>,
 }
 
-/// One stream of a feed.
-#[derive(Debug)]
-struct Lane {
-    entry: DirectoryEntry,
-    reader: StreamReader,
-    reference: u32,
-    is_announced: bool,
-    /// Number of the newest sample that was sent.
-    sent: u64,
-    looked_ns: i64,
-    /// Time of the newest sample that was sent; `None` before the first of this feed.
-    newest_ns: Option<i64>,
-    past: LanePast,
-}
-
 impl Feed {
     /// Begins a feed of the segment's streams that the subscription asks for. `past` has what the
     /// rings no longer hold.
@@ -115,17 +67,28 @@ impl Feed {
         past: Option<Arc<dyn PastSource>>,
     ) -> Self {
         let (least, most) = WINDOW_BYTES;
-        let had = subscription.positions.iter();
+        let had = had_by(subscription);
+        let known_until_ns = Some(subscription.newest_life_ns).filter(|ns| *ns != 0);
         let past = past.filter(|_| subscription.reach == FeedReach::Archive);
+        let query = EndedQuery {
+            selectors: selectors.clone(),
+            has: had.clone(),
+            known_until_ns,
+            present: HashMap::new(),
+            series_max: ENDED_MAX,
+        };
+        let lacks_some = known_until_ns.is_some() || !had.is_empty();
+        let query = lacks_some.then_some(query);
         Self {
             segment,
             id,
             selectors,
             reach: subscription.reach,
-            past: past.map(FeedPast::new),
+            past: past.map(|source| FeedPast::new(source, query)),
             window_bytes: subscription.window_bytes.clamp(least, most),
             streams_max: usize::try_from(subscription.streams_max).unwrap_or(usize::MAX),
-            had: had.map(|p| ((p.series, p.life_ns), p.number)).collect(),
+            had,
+            known_until_ns,
             directory_version: None,
             lanes: Vec::new(),
             retired: Vec::new(),
@@ -144,17 +107,19 @@ impl Feed {
     /// Makes the next frame, in the given buffer; `None` if there is nothing to send at `now_ns`
     /// (ns since the epoch) or the window is full. Call it again until it gives none.
     pub fn next_frame(&mut self, now_ns: i64, buffer: Vec<u8>) -> Option<Vec<u8>> {
+        // Also while the window is full: a stream may end meanwhile.
+        self.look_at_directory(now_ns);
         if let Some(past) = &mut self.past {
-            past.give_up_if_held(&mut self.lanes, now_ns);
+            past.give_up_if_held(now_ns);
         }
         if self.bytes_on_the_way >= self.window_bytes {
             return None;
         }
-        self.look_at_directory();
         let mut writer = FrameWriter::begin(buffer, now_ns);
+        self.attend_past(now_ns);
         self.announce(&mut writer);
         self.write_past(&mut writer, now_ns);
-        self.write_batches(&mut writer);
+        self.write_batches(&mut writer, now_ns);
         let is_beat_due = now_ns.abs_diff(self.sent_ns) >= BEAT_NS as u64;
         if writer.is_empty() && !is_beat_due {
             return None;
@@ -198,11 +163,15 @@ impl Feed {
 
     /// What was sent so far.
     pub fn counts(&self) -> FeedCounts {
-        self.counts
+        let unlisted = self.past.as_ref().map_or(0, |past| past.unlisted);
+        FeedCounts {
+            unsent_streams: self.counts.unsent_streams + unlisted,
+            ..self.counts
+        }
     }
 
     /// Follows the streams that have come or gone.
-    fn look_at_directory(&mut self) {
+    fn look_at_directory(&mut self, now_ns: i64) {
         if self.directory_version == Some(self.segment.directory_version()) {
             return;
         }
@@ -224,10 +193,19 @@ impl Feed {
             }
         }
         self.counts.unsent_streams = unsent;
-        let gone = before.into_values().filter(|lane| lane.is_announced);
-        self.retired.extend(gone.map(|lane| lane.reference));
-        // The order of a hash table must not show in the frames.
-        self.retired.sort_unstable_by(|a, b| b.cmp(a));
+        // Streams are announced in the order of their registration, so that a subscriber which knows
+        // one knows those before it.
+        self.lanes
+            .sort_by_key(|lane| (lane.entry.created_ns, lane.entry.slot));
+        let mut gone: Vec<FeedLane> = before.into_values().collect();
+        gone.sort_unstable_by_key(|lane| std::cmp::Reverse(lane.reference));
+        for lane in gone {
+            let reference = Some(lane.reference).filter(|_| lane.is_announced);
+            match &mut self.past {
+                Some(past) => past.ends(&lane.entry.descriptor, reference, lane.place(), now_ns),
+                None => self.retired.extend(reference),
+            }
+        }
         self.turn = 0;
     }
 
@@ -237,26 +215,31 @@ impl Feed {
         self.selectors.iter().any(is_match)
     }
 
-    fn lane(&mut self, entry: DirectoryEntry) -> Lane {
+    fn lane(&mut self, entry: DirectoryEntry) -> FeedLane {
         let reader = self.segment.stream(&entry);
         let count = reader.count().unwrap_or(0);
         let newest = count.saturating_sub(1);
-        let sent = match self.had.get(&(entry.series, entry.created_ns)) {
+        let had = self.had.get(&entry.series).copied();
+        let of_life = had.filter(|had| had.life_ns == entry.created_ns);
+        let sent = match of_life.filter(|had| had.number > 0) {
             // A subscriber that claims more than there is has another life's numbers.
-            Some(had) => (*had).min(count),
+            Some(had) => had.number.min(count),
             None if self.reach == FeedReach::Newest => newest,
             None => 0,
         };
+        let is_later = |ns: i64| entry.created_ns > ns;
+        let had_ns = had.map(|had| had.life_ns).or(self.known_until_ns);
         self.next_reference += 1;
-        Lane {
-            entry,
+        FeedLane {
             reader,
             reference: self.next_reference,
             is_announced: false,
+            is_known: of_life.is_some(),
+            is_whole: of_life.is_some_and(|had| had.number > 0) || had_ns.is_some_and(is_later),
             sent,
             looked_ns: 0,
             newest_ns: None,
-            past: LanePast::default(),
+            entry,
         }
     }
 
@@ -267,10 +250,18 @@ impl Feed {
         {
             writer.retire(reference);
         }
+        let past = self.past.as_ref();
+        let is_catching_up = past.is_some_and(FeedPast::is_catching_up);
+        let is_held = |lane: &FeedLane| {
+            is_catching_up && !lane.is_known || past.is_some_and(|p| p.is_ending(lane.entry.series))
+        };
         let unannounced = self.lanes.iter_mut().filter(|lane| !lane.is_announced);
         for lane in unannounced {
             if writer.bytes() >= FRAME_BYTES {
                 return;
+            }
+            if is_held(lane) {
+                continue;
             }
             lane.is_announced = true;
             writer.announce(&Announcement {
@@ -282,166 +273,148 @@ impl Feed {
                 interval_ns: self.segment.interval_ns(&lane.entry),
             });
         }
-        if !std::mem::replace(&mut self.is_complete, true) {
+        if !is_catching_up && !std::mem::replace(&mut self.is_complete, true) {
             writer.complete();
         }
     }
 
-    /// Writes what was read of the past, as far as the frame has room.
-    fn write_past(&mut self, writer: &mut FrameWriter, now_ns: i64) {
+    /// Follows the readings of the past.
+    fn attend_past(&mut self, now_ns: i64) {
         let Some(past) = &mut self.past else {
             return;
         };
-        past.attend(&mut self.lanes, now_ns);
-        while writer.bytes() < FRAME_BYTES
-            && let Some((reference, run)) = past.next_run(now_ns)
-        {
-            let lane = self.lanes.iter_mut().find(|l| l.reference == reference);
-            // The stream may have ended meanwhile.
-            if let Some(lane) = lane.filter(|lane| lane.is_announced) {
-                lane.write_run(writer, (run.first, &run.samples), &mut self.counts);
-            }
-        }
-        past.end_if_sent(&mut self.lanes);
+        past.attend(now_ns, || {
+            let entries = self.segment.directory().entries.into_iter();
+            entries
+                .map(|entry| (entry.series, entry.created_ns))
+                .collect()
+        });
+        self.retired.append(&mut past.retired);
     }
 
-    fn write_batches(&mut self, writer: &mut FrameWriter) {
+    /// Writes what was read of the past, as far as the frame has room.
+    fn write_past(&mut self, writer: &mut FrameWriter, now_ns: i64) {
+        while writer.bytes() < FRAME_BYTES
+            && let Some(past) = &mut self.past
+            && let Some((target, run)) = past.next_run(now_ns)
+        {
+            match target {
+                PastTarget::Ring(reference) => {
+                    let lane = self.lanes.iter_mut().find(|l| l.reference == reference);
+                    // The stream may have ended meanwhile.
+                    if let Some(lane) = lane.filter(|lane| lane.is_announced) {
+                        lane.write_run(writer, &run, &mut self.counts);
+                    }
+                }
+                PastTarget::Ended(series) => self.write_ended(series, &run, writer),
+            }
+        }
+        if let Some(past) = &mut self.past {
+            past.end_if_sent(now_ns);
+        }
+    }
+
+    /// Writes samples of an ended life, which is announced if the subscriber does not know it.
+    fn write_ended(&mut self, series: SeriesId, run: &PastRun, writer: &mut FrameWriter) {
+        let announced = self.lanes.iter().filter(|lane| lane.is_announced).count();
+        let Some(past) = &mut self.past else {
+            return;
+        };
+        let has_room = announced + past.announced() < self.streams_max;
+        let Some(ended) = past.ended_mut(series) else {
+            return;
+        };
+        let sent = ended.sent();
+        let number = if sent.life_ns == run.life_ns {
+            sent.number
+        } else {
+            0
+        };
+        let Some((first, new)) = unsent_of(run, number).filter(|_| sent.life_ns <= run.life_ns)
+        else {
+            return;
+        };
+        let reference = match ended.announced {
+            Some((reference, life_ns)) if life_ns == run.life_ns => reference,
+            // Its place among the streams of the subscriber is free again.
+            Some((before, _)) => {
+                writer.retire(before);
+                self.next_reference += 1;
+                announce_ended(writer, self.next_reference, &ended.descriptor, run)
+            }
+            None if has_room => {
+                self.next_reference += 1;
+                announce_ended(writer, self.next_reference, &ended.descriptor, run)
+            }
+            None => {
+                self.counts.lost += new.len() as u64;
+                return;
+            }
+        };
+        ended.announced = Some((reference, run.life_ns));
+        let stream = (reference, ended.descriptor.value_type);
+        let sent = write_pieces(writer, stream, (number, first), new, &mut self.counts);
+        if let Some((number, ts_ns)) = sent {
+            let life_ns = run.life_ns;
+            ended.note_sent(LifePoint { life_ns, number }, ts_ns);
+        }
+    }
+
+    fn write_batches(&mut self, writer: &mut FrameWriter, now_ns: i64) {
         let lanes = self.lanes.len();
-        let has_past = self.past.is_some();
         for _ in 0..lanes {
             if writer.bytes() >= FRAME_BYTES {
                 return;
             }
             let lane = &mut self.lanes[self.turn % lanes];
-            if lane.is_announced {
-                lane.write(writer, has_past, &mut self.samples, &mut self.counts);
+            let past = self.past.as_mut();
+            if lane.is_announced && !past.as_ref().is_some_and(|p| p.is_waiting(lane.reference)) {
+                lane.write(writer, (past, now_ns), &mut self.samples, &mut self.counts);
             }
             self.turn = (self.turn + 1) % lanes;
         }
     }
 }
 
-impl Lane {
-    /// Writes the stream's new samples, as far as the frame has room.
-    fn write(
-        &mut self,
-        writer: &mut FrameWriter,
-        has_past: bool,
-        samples: &mut Vec<Sample>,
-        counts: &mut FeedCounts,
-    ) {
-        if matches!(
-            self.past,
-            LanePast::Missing { .. } | LanePast::Reading { .. }
-        ) {
-            return;
-        }
-        let stream = (self.reference, self.reader.value_type());
-        // The look is read first: a sample that comes meanwhile is of a later one.
-        let looked_ns = self.reader.looked_ns();
-        loop {
-            samples.clear();
-            let scan = self.reader.scan_some(self.sent, PIECE_SAMPLES, samples);
-            let Some(scan) = scan.filter(|_| !samples.is_empty()) else {
-                break;
-            };
-            let mut first = self.sent + scan.lost + 1;
-            // Of a stream that the subscriber has nothing of, nothing is missing.
-            let lost = if self.sent > 0 { scan.lost } else { 0 };
-            if lost > 0 && has_past && self.past == LanePast::InRing {
-                self.past = LanePast::Missing { before: first };
-                return;
-            }
-            self.past = LanePast::InRing;
-            counts.lost += lost;
-            for piece in pieces(samples) {
-                if writer.bytes() >= FRAME_BYTES {
-                    return;
-                }
-                let newest_ns = piece.last().map_or(looked_ns, |s| s.ts);
-                self.looked_ns = looked_ns.max(newest_ns);
-                writer.batch(stream, (first, self.looked_ns), piece);
-                first += piece.len() as u64;
-                self.newest_ns = piece.last().map(|sample| sample.ts);
-                self.sent = first - 1;
-                counts.samples += piece.len() as u64;
-            }
-        }
-        if looked_ns.saturating_sub(self.looked_ns) >= LOOKS_NS && self.sent > 0 {
-            self.looked_ns = looked_ns;
-            writer.batch(stream, (self.sent + 1, looked_ns), &[]);
-        }
-    }
-}
-
-impl Lane {
-    /// Writes samples of the past, without those that were sent already.
-    fn write_run(
-        &mut self,
-        writer: &mut FrameWriter,
-        (first, samples): (u64, &[Sample]),
-        counts: &mut FeedCounts,
-    ) {
-        let known = (self.sent + 1).saturating_sub(first);
-        let known = usize::try_from(known).unwrap_or(usize::MAX);
-        let Some(new) = samples.get(known..).filter(|new| !new.is_empty()) else {
-            return;
+/// How far a subscriber has each series.
+fn had_by(subscription: &Subscription) -> HashMap<SeriesId, LifePoint> {
+    let mut had: HashMap<SeriesId, LifePoint> = HashMap::new();
+    for position in &subscription.positions {
+        let place = LifePoint {
+            life_ns: position.life_ns,
+            number: position.number,
         };
-        let mut first = first + known as u64;
-        counts.lost += first - 1 - self.sent;
-        let stream = (self.reference, self.reader.value_type());
-        for piece in pieces(new) {
-            let newest_ns = piece.last().map_or(i64::MIN, |sample| sample.ts);
-            writer.batch(stream, (first, newest_ns), piece);
-            first += piece.len() as u64;
-            (self.sent, self.newest_ns) = (first - 1, Some(newest_ns));
-            counts.samples += piece.len() as u64;
-            counts.past += piece.len() as u64;
-        }
+        let known = had.entry(position.series).or_insert(place);
+        *known = (*known).max(place);
     }
+    had
 }
 
-impl PastLane for Lane {
-    fn reference(&self) -> u32 {
-        self.reference
-    }
-
-    fn sent(&self) -> u64 {
-        self.sent
-    }
-
-    fn gap(&self, before: u64) -> PastGap {
-        PastGap {
-            series: self.entry.series,
-            life_ns: self.entry.created_ns,
-            after: self.sent,
-            after_ns: self.newest_ns,
-            before,
-        }
-    }
-
-    fn past(&mut self) -> &mut LanePast {
-        &mut self.past
-    }
+/// Announces a stream that has ended, as far as its archive tells, and returns the reference.
+fn announce_ended(
+    writer: &mut FrameWriter,
+    reference: u32,
+    descriptor: &Descriptor,
+    run: &PastRun,
+) -> u32 {
+    let is_sized = !matches!(
+        descriptor.value_type,
+        ValueType::Int | ValueType::Float | ValueType::Bool
+    );
+    let longest = run.samples.iter().map(|sample| sample.value.bytes()).max();
+    let longest = longest.filter(|_| is_sized).unwrap_or(0);
+    writer.announce(&Announcement {
+        reference,
+        descriptor: descriptor.clone(),
+        life_ns: run.life_ns,
+        depth: ENDED_DEPTH,
+        value_bytes_max: u32::try_from(longest).unwrap_or(u32::MAX),
+        interval_ns: 0,
+    });
+    reference
 }
 
 /// The identity of a stream's life in one segment.
 fn life_of(entry: &DirectoryEntry) -> (usize, u16, SeriesId) {
     (entry.slot, entry.generation, entry.series)
-}
-
-/// Splits samples into runs whose values have at most [`PIECE_BYTES`] together, or one value.
-fn pieces(samples: &[Sample]) -> impl Iterator<Item = &[Sample]> {
-    let mut rest = samples;
-    std::iter::from_fn(move || {
-        let mut bytes = 0;
-        let fits = |sample: &&Sample| {
-            bytes += sample.value.bytes();
-            bytes <= PIECE_BYTES
-        };
-        let count = rest.iter().take_while(fits).count().max(1);
-        let (piece, after) = rest.split_at_checked(count)?;
-        rest = after;
-        Some(piece)
-    })
 }

@@ -6,6 +6,8 @@
 
 mod config;
 mod feed;
+mod feed_lane;
+mod feed_past;
 pub mod frame;
 mod history;
 mod mirror;
@@ -20,12 +22,16 @@ mod subscriber;
 pub mod transport;
 
 pub use config::NodeConfig;
-pub use feed::{BEAT_NS, Feed, FeedCounts};
+pub use feed::{BEAT_NS, Feed};
+pub use feed_lane::FeedCounts;
 pub use history::{DurableHistories, DurableHistory, HistoryOpening};
 pub use mirror::{Mirror, MirrorCounts, MirrorSink, Received};
 pub use mirror_segment::MirrorBounds;
 pub use node::{FabricNode, FabricStatus};
-pub use past::{PastGap, PastReading, PastRun, PastSamples, PastSource};
+pub use past::{
+    EndedList, EndedQuery, EndedSeries, LifePoint, PastGap, PastReading, PastRun, PastSamples,
+    PastSource,
+};
 pub use publisher::{Publisher, SUBSCRIBERS_MAX};
 pub use question::{
     ANSWER_BYTES_MAX, AskedQuestion, NodeAnswer, NodeAnswers, QUESTION_BYTES_MAX, QuestionKind,

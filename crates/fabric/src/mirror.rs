@@ -6,12 +6,16 @@
 
 use std::collections::HashMap;
 
-use barograph_model::{Sample, SeriesId, StreamKey, ValueType};
+use barograph_model::{NS_PER_S, Sample, SeriesId, StreamKey, ValueType};
 use barograph_stream::Incarnation;
 
 use crate::frame::{
     Announcement, Batch, FrameFault, FrameReader, POSITIONS_MAX, Position, Section,
 };
+
+/// Time before the newest life of an earlier mirror from which on its owner may have had streams that
+/// the mirror had nothing of, in ns: what was announced last may have brought no sample.
+const RESUME_NS: i64 = 600 * NS_PER_S;
 
 /// A receiver of another node's samples.
 pub trait MirrorSink {
@@ -69,8 +73,12 @@ pub struct Mirror {
     feed: Option<OpenFeed>,
     /// The present life of each series.
     lives: HashMap<SeriesId, Life>,
-    /// How far lives were taken in before this mirror began, as far as they were not announced yet.
+    /// How far lives were taken in before this mirror began, as far as they were not announced yet;
+    /// and those that have ended in a feed that was not whole yet.
     had: HashMap<(SeriesId, i64), u64>,
+    /// Time of the newest registration of a stream up to which all streams were announced, ns since the
+    /// epoch; 0 before the first feed that was whole.
+    newest_life_ns: i64,
     counts: MirrorCounts,
     batch: Batch,
 }
@@ -86,6 +94,10 @@ struct OpenFeed {
     /// Time at which it was sent, by its owner's clock.
     sent_ns: i64,
     streams: HashMap<u32, SeriesId>,
+    /// Whether all streams of its beginning were announced.
+    is_whole: bool,
+    /// Time of the newest registration among the announced streams, ns since the epoch.
+    newest_life_ns: i64,
 }
 
 /// The life of a stream at its owner.
@@ -111,6 +123,7 @@ impl Mirror {
             feed: None,
             lives: HashMap::new(),
             had: HashMap::new(),
+            newest_life_ns: 0,
             counts: MirrorCounts::default(),
             batch: Batch::empty(),
         }
@@ -120,6 +133,14 @@ impl Mirror {
     pub fn resume(&mut self, positions: &[Position]) {
         let had = positions.iter().take(POSITIONS_MAX);
         self.had = had.map(|p| ((p.series, p.life_ns), p.number)).collect();
+        let newest_ns = positions.iter().map(|p| p.life_ns).max();
+        self.newest_life_ns = newest_ns.map_or(0, |ns| ns.saturating_sub(RESUME_NS));
+    }
+
+    /// Time of the newest registration of a stream up to which all streams of the owner were announced,
+    /// ns since the epoch; 0 before the first feed that was whole.
+    pub fn newest_life_ns(&self) -> i64 {
+        self.newest_life_ns
     }
 
     /// Expects the frames of feed `id` from now on; those of earlier feeds are ignored.
@@ -130,6 +151,8 @@ impl Mirror {
             number: 0,
             sent_ns: 0,
             streams: HashMap::new(),
+            is_whole: false,
+            newest_life_ns: 0,
         });
     }
 
@@ -141,13 +164,12 @@ impl Mirror {
             life_ns: life.life_ns,
             number: life.number,
         };
-        let taken = self.lives.iter().filter(|(_, life)| life.number > 0);
         let had = |(&(series, life_ns), &number): (&(SeriesId, i64), &u64)| Position {
             series,
             life_ns,
             number,
         };
-        let taken = taken.map(position);
+        let taken = self.lives.iter().map(position);
         let mut positions: Vec<Position> = taken.chain(self.had.iter().map(had)).collect();
         positions.sort_by_key(|p| (p.series, p.life_ns));
         positions.truncate(POSITIONS_MAX);
@@ -255,6 +277,10 @@ impl Mirror {
         {
             return None;
         }
+        feed.newest_life_ns = feed.newest_life_ns.max(announced.life_ns);
+        if feed.is_whole {
+            self.newest_life_ns = self.newest_life_ns.max(announced.life_ns);
+        }
         let place = (feed.id, reference);
         match self.lives.get_mut(&series) {
             Some(known) if known.life_ns == announced.life_ns => known.announced = place,
@@ -280,7 +306,10 @@ impl Mirror {
     /// Ends the lives that earlier feeds have brought and this one has not: they were over before it
     /// began.
     fn end_lives_before(&mut self, sink: &mut impl MirrorSink) -> Option<()> {
-        let id = self.feed.as_ref()?.id;
+        let feed = self.feed.as_mut()?;
+        let id = feed.id;
+        feed.is_whole = true;
+        self.newest_life_ns = self.newest_life_ns.max(feed.newest_life_ns);
         self.had.clear();
         let over = self.lives.extract_if(|_, life| life.announced.0 != id);
         let mut keys: Vec<StreamKey> = over.filter_map(|(_, life)| life.key).collect();
@@ -293,12 +322,15 @@ impl Mirror {
         let feed = self.feed.as_mut()?;
         let series = feed.streams.remove(&reference)?;
         // A reference whose series has a newer life stands for nothing any more.
-        let place = (feed.id, reference);
+        let (place, is_whole) = ((feed.id, reference), feed.is_whole);
         let life = self.lives.get(&series);
         if life.is_some_and(|life| life.announced == place)
-            && let Some(key) = self.lives.remove(&series).and_then(|life| life.key)
+            && let Some(life) = self.lives.remove(&series)
         {
-            sink.retire(key);
+            if !is_whole && self.had.len() < POSITIONS_MAX {
+                self.had.insert((series, life.life_ns), life.number);
+            }
+            life.key.into_iter().for_each(|key| sink.retire(key));
         }
         Some(())
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use barograph_stream::{Incarnation, SegmentReader};
 
-use crate::feed::{BEAT_NS, Feed, FeedCounts};
+use crate::feed::{BEAT_NS, Feed};
+use crate::feed_lane::FeedCounts;
 use crate::frame::{FrameFault, FrameHeader, FrameKind, Subscription};
 use crate::past::PastSource;
 

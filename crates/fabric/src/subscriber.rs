@@ -191,6 +191,7 @@ impl Subscriber {
             streams_max: self.config.streams_max as u64,
             positions: self.mirror.positions(),
             reach: self.config.reach,
+            newest_life_ns: self.mirror.newest_life_ns(),
         };
         self.mirror.expect(feed);
         self.is_to_subscribe = false;

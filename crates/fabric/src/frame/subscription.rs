@@ -63,6 +63,9 @@ pub struct Subscription {
     pub positions: Vec<Position>,
     /// How far back the feed goes.
     pub reach: FeedReach,
+    /// Time of the newest registration of a stream up to which the subscriber knows all streams, ns
+    /// since the epoch; 0 if it has never been told all of them.
+    pub newest_life_ns: i64,
 }
 
 impl Subscription {
@@ -83,6 +86,7 @@ impl Subscription {
             put_i64(&mut frame, position.life_ns);
             put_u64(&mut frame, position.number);
         }
+        put_i64(&mut frame, self.newest_life_ns);
         header.seal(&mut frame);
         frame
     }
@@ -113,12 +117,14 @@ impl Subscription {
         let positions = (0..positions)
             .map(|_| position(cut))
             .collect::<Option<_>>()?;
+        let newest_life_ns = cut.i64()?;
         cut.is_empty().then_some(Self {
             selectors,
             window_bytes,
             streams_max,
             positions,
             reach,
+            newest_life_ns,
         })
     }
 }

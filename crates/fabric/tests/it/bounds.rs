@@ -34,6 +34,7 @@ fn subscription(window_bytes: u64, streams_max: u64) -> Subscription {
         streams_max,
         positions: Vec::new(),
         reach: FeedReach::Rings,
+        newest_life_ns: 0,
     }
 }
 
@@ -188,6 +189,7 @@ proptest! {
         numbers in (any::<u64>(), any::<u64>()),
         reach in prop::sample::select(REACHES.to_vec()),
         positions in vec((any::<[u8; 16]>(), any::<i64>(), any::<u64>()), 0..20),
+        newest_life_ns in any::<i64>(),
     ) {
         let position = |(series, life_ns, number)| Position {
             series: SeriesId(series),
@@ -199,6 +201,7 @@ proptest! {
             window_bytes: numbers.0,
             streams_max: numbers.1,
             reach,
+            newest_life_ns,
             positions: positions.into_iter().map(position).collect(),
         };
         let frame = wanted.write(&header(FrameKind::Subscribe, 1, 0));

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 mod bounds;
 mod cluster;
 mod exercise;
+mod feed_past;
 mod feeds;
 mod frames;
 mod histories;

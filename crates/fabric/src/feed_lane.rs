@@ -1,0 +1,201 @@
+//! One stream of a feed: what of it was sent, and the writing of its next samples.
+
+use barograph_model::{Sample, ValueType};
+use barograph_stream::{DirectoryEntry, StreamReader};
+
+use crate::feed_past::FeedPast;
+use crate::frame::FrameWriter;
+use crate::past::{LifePoint, PastGap, PastRun};
+
+/// Bytes at which a frame is closed and the next one begun.
+pub(crate) const FRAME_BYTES: usize = 64 << 10;
+/// Most samples that are taken from a ring at a time.
+const PIECE_SAMPLES: u64 = 1_024;
+/// Most bytes of long values that are written as one batch.
+const PIECE_BYTES: usize = 128 << 10;
+/// Shortest time between two notes that an unchanged value was looked at again, in ns.
+const LOOKS_NS: i64 = 1_000_000_000;
+
+/// What a feed has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedCounts {
+    /// Frames sent.
+    pub frames: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Samples sent.
+    pub samples: u64,
+    /// Those of them that the rings had overwritten, and the archive still had.
+    pub past: u64,
+    /// Samples that the rings had overwritten before they could be sent, and that were not to be had
+    /// from the archive.
+    pub lost: u64,
+    /// Streams that were wanted and are more than the subscriber has room for.
+    pub unsent_streams: u64,
+}
+
+impl FeedCounts {
+    /// The counts of two feeds together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            frames: self.frames + other.frames,
+            bytes: self.bytes + other.bytes,
+            samples: self.samples + other.samples,
+            past: self.past + other.past,
+            lost: self.lost + other.lost,
+            unsent_streams: self.unsent_streams + other.unsent_streams,
+        }
+    }
+}
+
+/// One stream of a feed.
+#[derive(Debug)]
+pub(crate) struct FeedLane {
+    pub(crate) entry: DirectoryEntry,
+    pub(crate) reader: StreamReader,
+    pub(crate) reference: u32,
+    pub(crate) is_announced: bool,
+    /// Whether the subscriber had this life before the feed began.
+    pub(crate) is_known: bool,
+    /// Whether the subscriber wants all samples from the first on, not only those of the ring.
+    pub(crate) is_whole: bool,
+    /// Number of the newest sample that was sent.
+    pub(crate) sent: u64,
+    pub(crate) looked_ns: i64,
+    /// Time of the newest sample that was sent; `None` before the first of this feed.
+    pub(crate) newest_ns: Option<i64>,
+}
+
+impl FeedLane {
+    /// Writes the stream's new samples, as far as the frame has room.
+    pub(crate) fn write(
+        &mut self,
+        writer: &mut FrameWriter,
+        (mut past, now_ns): (Option<&mut FeedPast>, i64),
+        samples: &mut Vec<Sample>,
+        counts: &mut FeedCounts,
+    ) {
+        let stream = (self.reference, self.reader.value_type());
+        // The look is read first: a sample that comes meanwhile is of a later one.
+        let looked_ns = self.reader.looked_ns();
+        while writer.bytes() < FRAME_BYTES {
+            samples.clear();
+            let scan = self.reader.scan_some(self.sent, PIECE_SAMPLES, samples);
+            let Some(scan) = scan.filter(|_| !samples.is_empty()) else {
+                break;
+            };
+            let mut first = self.sent + scan.lost + 1;
+            // Of a stream that the subscriber has nothing of, nothing is missing.
+            let is_missed = scan.lost > 0 && (self.sent > 0 || self.is_whole);
+            let lost = if is_missed { scan.lost } else { 0 };
+            if is_missed
+                && let Some(past) = &mut past
+                && past.wait(self.reference, self.gap(first), now_ns)
+            {
+                return;
+            }
+            counts.lost += lost;
+            for piece in pieces(samples) {
+                if writer.bytes() >= FRAME_BYTES {
+                    return;
+                }
+                let newest_ns = piece.last().map_or(looked_ns, |s| s.ts);
+                self.looked_ns = looked_ns.max(newest_ns);
+                writer.batch(stream, (first, self.looked_ns), piece);
+                first += piece.len() as u64;
+                self.newest_ns = piece.last().map(|sample| sample.ts);
+                self.sent = first - 1;
+                counts.samples += piece.len() as u64;
+            }
+        }
+        if looked_ns.saturating_sub(self.looked_ns) >= LOOKS_NS && self.sent > 0 {
+            self.looked_ns = looked_ns;
+            writer.batch(stream, (self.sent + 1, looked_ns), &[]);
+        }
+    }
+}
+
+impl FeedLane {
+    /// Place of the newest sample that was sent.
+    pub(crate) fn place(&self) -> LifePoint {
+        LifePoint {
+            life_ns: self.entry.created_ns,
+            number: self.sent,
+        }
+    }
+
+    /// What is missing before the sample with this number.
+    fn gap(&self, before: u64) -> PastGap {
+        PastGap {
+            series: self.entry.series,
+            after: self.place(),
+            after_ns: self.newest_ns,
+            before: LifePoint {
+                number: before,
+                ..self.place()
+            },
+        }
+    }
+
+    /// Writes samples of the past, without those that were sent already.
+    pub(crate) fn write_run(
+        &mut self,
+        writer: &mut FrameWriter,
+        run: &PastRun,
+        counts: &mut FeedCounts,
+    ) {
+        let Some((first, new)) = unsent_of(run, self.sent) else {
+            return;
+        };
+        let stream = (self.reference, self.reader.value_type());
+        let sent = write_pieces(writer, stream, (self.sent, first), new, counts);
+        if let Some((number, ts_ns)) = sent {
+            (self.sent, self.newest_ns) = (number, Some(ts_ns));
+        }
+    }
+}
+
+/// The samples of a run after this number, with the number of the first of them.
+pub(crate) fn unsent_of(run: &PastRun, sent: u64) -> Option<(u64, &[Sample])> {
+    let known = usize::try_from((sent + 1).saturating_sub(run.first)).unwrap_or(usize::MAX);
+    let new = run.samples.get(known..).filter(|new| !new.is_empty())?;
+    Some((run.first + known as u64, new))
+}
+
+/// Writes samples of the past of a stream of which the sample `sent` was sent last. Returns number and
+/// time of the last one.
+pub(crate) fn write_pieces(
+    writer: &mut FrameWriter,
+    stream: (u32, ValueType),
+    (sent, mut first): (u64, u64),
+    samples: &[Sample],
+    counts: &mut FeedCounts,
+) -> Option<(u64, i64)> {
+    counts.lost += first - 1 - sent;
+    let mut newest = None;
+    for piece in pieces(samples) {
+        let newest_ns = piece.last().map_or(i64::MIN, |sample| sample.ts);
+        writer.batch(stream, (first, newest_ns), piece);
+        first += piece.len() as u64;
+        newest = Some((first - 1, newest_ns));
+        counts.samples += piece.len() as u64;
+        counts.past += piece.len() as u64;
+    }
+    newest
+}
+
+/// Splits samples into runs whose values have at most [`PIECE_BYTES`] together, or one value.
+fn pieces(samples: &[Sample]) -> impl Iterator<Item = &[Sample]> {
+    let mut rest = samples;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |sample: &&Sample| {
+            bytes += sample.value.bytes();
+            bytes <= PIECE_BYTES
+        };
+        let count = rest.iter().take_while(fits).count().max(1);
+        let (piece, after) = rest.split_at_checked(count)?;
+        rest = after;
+        Some(piece)
+    })
+}

@@ -1,0 +1,529 @@
+//! The streams of a feed whose next samples do not come from their rings: those whose rings have
+//! lost samples, and those that have ended.
+//!
+//! It stands alone because it decides how long a subscriber waits for its history: a stream goes on
+//! when its samples were read, when the source has none, or when they could not be read for
+//! [`PATIENCE_NS`]. So what cannot be read for a moment is read later, and a disk that hangs holds no
+//! stream for ever.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use barograph_model::{Descriptor, NS_PER_S, SeriesId};
+
+use crate::past::{
+    EndedList, EndedQuery, EndedSeries, LifePoint, PastGap, PastReading, PastRun, PastSamples,
+    PastSource,
+};
+
+/// Time after which samples that a subscriber does not take are given up, in ns: others wait for
+/// their room, and they can be read again.
+const HELD_NS: i64 = 10 * NS_PER_S;
+/// Time for which samples that cannot be read are waited for, in ns.
+pub(crate) const PATIENCE_NS: i64 = 60 * NS_PER_S;
+/// Time until what could not be read is read again, in ns.
+const RETRY_NS: i64 = NS_PER_S;
+/// Time from the end of a stream until its last samples are read, in ns: they come to the archive a
+/// moment later than to the ring.
+const SETTLE_NS: i64 = 3 * NS_PER_S;
+/// Time between two readings of nothing but ended streams, in ns.
+const ENDED_PAUSE_NS: i64 = NS_PER_S / 2;
+/// Most ended series that are read together.
+const ENDED_AT_ONCE: usize = 256;
+/// Most series with ended lives that a subscriber may lack.
+pub(crate) const ENDED_MAX: usize = 4_096;
+
+/// A stream of a feed, as the subject of a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PastTarget {
+    /// The stream with this reference, whose ring has lost samples.
+    Ring(u32),
+    /// The ended lives of a series.
+    Ended(SeriesId),
+}
+
+/// A gap that is to be read.
+#[derive(Clone, Copy, Debug)]
+struct WaitingGap {
+    gap: PastGap,
+    /// Time since which nothing could be read, ns since the epoch.
+    since_ns: i64,
+    /// Time from which it may be read, ns since the epoch.
+    next_ns: i64,
+}
+
+impl WaitingGap {
+    /// A gap that may be read from this time on.
+    fn from(gap: PastGap, next_ns: i64) -> Self {
+        Self {
+            gap,
+            since_ns: next_ns,
+            next_ns,
+        }
+    }
+
+    fn is_hopeless(&self, now_ns: i64) -> bool {
+        now_ns.saturating_sub(self.since_ns) >= PATIENCE_NS
+    }
+}
+
+/// A stream whose ring has lost samples.
+#[derive(Clone, Copy, Debug)]
+enum RingGap {
+    Waiting(WaitingGap),
+    /// The source does not have them: they are lost.
+    Lost,
+}
+
+/// A series with lives that have ended.
+#[derive(Debug)]
+pub(crate) struct EndedLives {
+    waiting: WaitingGap,
+    /// Descriptor of the stream.
+    pub(crate) descriptor: Arc<Descriptor>,
+    /// Reference and life that the subscriber knows at present.
+    pub(crate) announced: Option<(u32, i64)>,
+    /// Whether the subscriber lacked it when the feed began.
+    is_of_catch_up: bool,
+}
+
+impl EndedLives {
+    /// Place of the newest sample that was sent.
+    pub(crate) fn sent(&self) -> LifePoint {
+        self.waiting.gap.after
+    }
+
+    /// Notes that the samples up to this place, of this time (ns since the epoch), were sent.
+    pub(crate) fn note_sent(&mut self, place: LifePoint, ts_ns: i64) {
+        (self.waiting.gap.after, self.waiting.gap.after_ns) = (place, Some(ts_ns));
+    }
+}
+
+/// A reading under way.
+#[derive(Debug)]
+struct OpenReading {
+    reading: Box<dyn PastReading<PastSamples>>,
+    /// The streams that are read, by place among the gaps, and whether samples were found.
+    targets: Vec<(PastTarget, bool)>,
+    found: Option<FoundSamples>,
+}
+
+/// The samples of a reading that are to be sent.
+#[derive(Debug)]
+struct FoundSamples {
+    runs: VecDeque<PastRun>,
+    looked: usize,
+    failed: Vec<usize>,
+    /// Time at which they were found, or a run of them was last sent, ns since the epoch.
+    moved_ns: i64,
+}
+
+/// The search for the lives that ended before the feed began.
+#[derive(Debug)]
+enum EndedSearch {
+    /// It is to begin.
+    Wanted {
+        query: EndedQuery,
+        /// Time since which it could not be done, ns since the epoch; `None` before the first attempt.
+        since_ns: Option<i64>,
+        next_ns: i64,
+    },
+    /// It is under way.
+    UnderWay {
+        query: EndedQuery,
+        since_ns: i64,
+        reading: Box<dyn PastReading<EndedList>>,
+    },
+    /// It is over.
+    Over,
+}
+
+/// The streams of a feed whose next samples do not come from their rings.
+#[derive(Debug)]
+pub(crate) struct FeedPast {
+    source: Arc<dyn PastSource>,
+    rings: BTreeMap<u32, RingGap>,
+    ended: BTreeMap<SeriesId, EndedLives>,
+    search: EndedSearch,
+    /// One at a time.
+    reading: Option<OpenReading>,
+    /// References of ended streams of which nothing more is to be sent.
+    pub(crate) retired: Vec<u32>,
+    /// Time from which ended streams may be read again, ns since the epoch.
+    next_ended_ns: i64,
+    /// Series with ended lives for which there was no room.
+    pub(crate) unlisted: u64,
+}
+
+impl FeedPast {
+    /// Begins with the search for ended lives, if there is anything to ask.
+    pub(crate) fn new(source: Arc<dyn PastSource>, query: Option<EndedQuery>) -> Self {
+        let wanted = |query| EndedSearch::Wanted {
+            query,
+            since_ns: None,
+            next_ns: i64::MIN,
+        };
+        Self {
+            source,
+            rings: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            search: query.map_or(EndedSearch::Over, wanted),
+            reading: None,
+            retired: Vec::new(),
+            next_ended_ns: i64::MIN,
+            unlisted: 0,
+        }
+    }
+
+    /// Whether the subscriber still lacks lives that had ended when the feed began. The lives after
+    /// them are not announced before.
+    pub(crate) fn is_catching_up(&self) -> bool {
+        let is_over = matches!(self.search, EndedSearch::Over);
+        !is_over || self.ended.values().any(|ended| ended.is_of_catch_up)
+    }
+
+    /// Whether an earlier life of the series is still being sent.
+    pub(crate) fn is_ending(&self, series: SeriesId) -> bool {
+        self.ended.contains_key(&series)
+    }
+
+    /// Number of ended streams that the subscriber knows at present.
+    pub(crate) fn announced(&self) -> usize {
+        let ended = self.ended.values();
+        ended.filter(|ended| ended.announced.is_some()).count()
+    }
+
+    /// Whether this stream waits for samples that its ring has lost.
+    pub(crate) fn is_waiting(&self, reference: u32) -> bool {
+        matches!(self.rings.get(&reference), Some(RingGap::Waiting(_)))
+    }
+
+    /// Notes that the ring of a stream has lost samples. Returns whether the stream waits for them:
+    /// if not, they are lost.
+    pub(crate) fn wait(&mut self, reference: u32, gap: PastGap, now_ns: i64) -> bool {
+        if self.rings.remove(&reference).is_some() {
+            return false;
+        }
+        let waiting = RingGap::Waiting(WaitingGap::from(gap, now_ns));
+        self.rings.insert(reference, waiting);
+        true
+    }
+
+    /// Notes that a stream has ended. The subscriber may know it by a reference.
+    pub(crate) fn ends(
+        &mut self,
+        descriptor: &Descriptor,
+        reference: Option<u32>,
+        after: LifePoint,
+        now_ns: i64,
+    ) {
+        let known = reference.map(|reference| {
+            self.rings.remove(&reference);
+            (reference, after.life_ns)
+        });
+        let gap = PastGap {
+            series: descriptor.series_id(),
+            after,
+            after_ns: None,
+            before: LifePoint {
+                life_ns: after.life_ns.saturating_add(1),
+                number: 0,
+            },
+        };
+        let settled_ns = now_ns.saturating_add(SETTLE_NS);
+        self.add_ended(
+            gap,
+            (Arc::new(descriptor.clone()), known),
+            settled_ns,
+            false,
+        );
+    }
+
+    fn add_ended(
+        &mut self,
+        gap: PastGap,
+        (descriptor, announced): (Arc<Descriptor>, Option<(u32, i64)>),
+        next_ns: i64,
+        is_of_catch_up: bool,
+    ) {
+        if let Some(known) = self.ended.get_mut(&gap.series) {
+            let waiting = &mut known.waiting;
+            waiting.gap.before = waiting.gap.before.max(gap.before);
+            if gap.after < waiting.gap.after {
+                (waiting.gap.after, waiting.gap.after_ns) = (gap.after, gap.after_ns);
+            }
+            waiting.next_ns = waiting.next_ns.max(next_ns);
+            waiting.since_ns = waiting.since_ns.max(next_ns);
+            known.is_of_catch_up |= is_of_catch_up;
+            return;
+        }
+        if self.ended.len() >= ENDED_MAX {
+            self.unlisted += 1;
+            self.retired
+                .extend(announced.map(|(reference, _)| reference));
+            return;
+        }
+        let ended = EndedLives {
+            waiting: WaitingGap::from(gap, next_ns),
+            descriptor,
+            announced,
+            is_of_catch_up,
+        };
+        self.ended.insert(gap.series, ended);
+    }
+
+    /// Takes what was read, and begins what is to be read next. `present` gives the lives that have
+    /// not ended.
+    pub(crate) fn attend(&mut self, now_ns: i64, present: impl FnOnce() -> HashMap<SeriesId, i64>) {
+        self.search(now_ns, present);
+        self.take(now_ns);
+        self.lose_patience(now_ns);
+        if self.reading.is_none() {
+            self.begin(now_ns);
+        }
+    }
+
+    /// Gives a reading up if the subscriber takes nothing.
+    pub(crate) fn give_up_if_held(&mut self, now_ns: i64) {
+        let found = self.reading.as_mut().and_then(|open| open.found.as_mut());
+        if let Some(found) = found
+            && !found.runs.is_empty()
+            && now_ns.abs_diff(found.moved_ns) >= HELD_NS as u64
+        {
+            found.runs.clear();
+            found.looked = 0;
+            self.end(now_ns);
+        }
+    }
+
+    /// The next samples to send.
+    pub(crate) fn next_run(&mut self, now_ns: i64) -> Option<(PastTarget, PastRun)> {
+        let open = self.reading.as_mut()?;
+        let found = open.found.as_mut()?;
+        let run = found.runs.pop_front()?;
+        found.moved_ns = now_ns;
+        Some((open.targets.get(run.gap)?.0, run))
+    }
+
+    /// The ended lives of this series.
+    pub(crate) fn ended_mut(&mut self, series: SeriesId) -> Option<&mut EndedLives> {
+        self.ended.get_mut(&series)
+    }
+
+    /// Ends the reading if all that it has brought was sent.
+    pub(crate) fn end_if_sent(&mut self, now_ns: i64) {
+        let found = self.reading.as_ref().and_then(|open| open.found.as_ref());
+        if found.is_some_and(|found| found.runs.is_empty()) {
+            self.end(now_ns);
+        }
+    }
+
+    fn search(&mut self, now_ns: i64, present: impl FnOnce() -> HashMap<SeriesId, i64>) {
+        self.search = match std::mem::replace(&mut self.search, EndedSearch::Over) {
+            EndedSearch::Over => EndedSearch::Over,
+            EndedSearch::Wanted {
+                mut query,
+                since_ns,
+                next_ns,
+            } => {
+                let since_ns = since_ns.unwrap_or(now_ns);
+                if now_ns.saturating_sub(since_ns) >= PATIENCE_NS {
+                    return;
+                }
+                let again = |query| EndedSearch::Wanted {
+                    query,
+                    since_ns: Some(since_ns),
+                    next_ns,
+                };
+                if now_ns < next_ns {
+                    self.search = again(query);
+                    return;
+                }
+                query.present = present();
+                match self.source.list(query.clone()) {
+                    None => again(query),
+                    Some(reading) => EndedSearch::UnderWay {
+                        query,
+                        since_ns,
+                        reading,
+                    },
+                }
+            }
+            EndedSearch::UnderWay {
+                query,
+                since_ns,
+                mut reading,
+            } => match reading.take() {
+                Some(list) if list.is_failed => EndedSearch::Wanted {
+                    query,
+                    since_ns: Some(since_ns),
+                    next_ns: now_ns.saturating_add(RETRY_NS),
+                },
+                Some(list) => {
+                    self.unlisted += list.unlisted;
+                    for EndedSeries { descriptor, gap } in list.series {
+                        self.add_ended(gap, (descriptor, None), now_ns, true);
+                    }
+                    EndedSearch::Over
+                }
+                None if now_ns.saturating_sub(since_ns) >= PATIENCE_NS => EndedSearch::Over,
+                None => EndedSearch::UnderWay {
+                    query,
+                    since_ns,
+                    reading,
+                },
+            },
+        };
+    }
+
+    fn take(&mut self, now_ns: i64) {
+        let Some(open) = &mut self.reading else {
+            return;
+        };
+        if open.found.is_none()
+            && let Some(found) = open.reading.take()
+        {
+            for run in &found.runs {
+                if let Some((_, is_found)) = open.targets.get_mut(run.gap) {
+                    *is_found = true;
+                }
+            }
+            open.found = Some(FoundSamples {
+                runs: found.runs.into(),
+                looked: found.looked,
+                failed: found.failed,
+                moved_ns: now_ns,
+            });
+            self.end_if_sent(now_ns);
+        }
+    }
+
+    /// Has streams go on without what could not be read for too long.
+    fn lose_patience(&mut self, now_ns: i64) {
+        if self
+            .reading
+            .as_ref()
+            .is_some_and(|open| open.found.is_some())
+        {
+            return;
+        }
+        for lane in self.rings.values_mut() {
+            if matches!(lane, RingGap::Waiting(waiting) if waiting.is_hopeless(now_ns)) {
+                *lane = RingGap::Lost;
+            }
+        }
+        let is_hopeless = |ended: &EndedLives| ended.waiting.is_hopeless(now_ns);
+        let given_up = self.ended.extract_if(.., |_, ended| is_hopeless(ended));
+        let announced = given_up.filter_map(|(_, ended)| ended.announced);
+        self.retired
+            .extend(announced.map(|(reference, _)| reference));
+        let waits = |target: &PastTarget| match target {
+            PastTarget::Ring(reference) => self.is_waiting(*reference),
+            PastTarget::Ended(series) => self.is_ending(*series),
+        };
+        if let Some(open) = &self.reading
+            && !open.targets.iter().any(|(target, _)| waits(target))
+        {
+            self.reading = None;
+        }
+    }
+
+    fn begin(&mut self, now_ns: i64) {
+        let (mut gaps, mut targets) = (Vec::new(), Vec::new());
+        for (reference, lane) in &self.rings {
+            if let RingGap::Waiting(waiting) = lane
+                && waiting.next_ns <= now_ns
+            {
+                gaps.push(waiting.gap);
+                targets.push((PastTarget::Ring(*reference), false));
+            }
+        }
+        if now_ns >= self.next_ended_ns {
+            let due = self.ended.iter().filter(|e| e.1.waiting.next_ns <= now_ns);
+            for (series, ended) in due.take(ENDED_AT_ONCE) {
+                gaps.push(ended.waiting.gap);
+                targets.push((PastTarget::Ended(*series), false));
+            }
+        }
+        if gaps.is_empty() {
+            return;
+        }
+        if let Some(reading) = self.source.read(gaps) {
+            self.reading = Some(OpenReading {
+                reading,
+                targets,
+                found: None,
+            });
+        }
+    }
+
+    /// Ends the reading. Streams of which it has brought samples go on from their rings, which may
+    /// have lost more meanwhile.
+    fn end(&mut self, now_ns: i64) {
+        let Some(open) = self.reading.take() else {
+            return;
+        };
+        let Some(found) = open.found else {
+            return;
+        };
+        if found.failed.is_empty() {
+            // The source works: who has waited in line has not waited in vain.
+            let rings = self.rings.values_mut().filter_map(|lane| match lane {
+                RingGap::Waiting(waiting) => Some(waiting),
+                RingGap::Lost => None,
+            });
+            let ended = self.ended.values_mut().map(|ended| &mut ended.waiting);
+            for waiting in rings.chain(ended) {
+                waiting.since_ns = waiting.since_ns.max(now_ns);
+            }
+        }
+        for (place, (target, is_found)) in open.targets.into_iter().enumerate() {
+            let is_failed = found.failed.contains(&place);
+            let is_over = place < found.looked && !is_failed && !is_found;
+            self.settle(target, (is_found, is_failed, is_over), now_ns);
+        }
+        if self.ended.values().any(|ended| !ended.is_of_catch_up) {
+            self.next_ended_ns = now_ns.saturating_add(ENDED_PAUSE_NS);
+        }
+    }
+
+    fn settle(
+        &mut self,
+        target: PastTarget,
+        (is_found, is_failed, is_over): (bool, bool, bool),
+        now_ns: i64,
+    ) {
+        let waiting = match target {
+            PastTarget::Ring(reference) if is_found => {
+                self.rings.remove(&reference);
+                return;
+            }
+            PastTarget::Ring(reference) => match self.rings.get_mut(&reference) {
+                Some(lane) if is_over => {
+                    *lane = RingGap::Lost;
+                    return;
+                }
+                Some(RingGap::Waiting(waiting)) => waiting,
+                Some(RingGap::Lost) | None => return,
+            },
+            PastTarget::Ended(series) => match self.ended.get_mut(&series) {
+                // A further life may have ended meanwhile, which is read later.
+                Some(ended) if is_over && ended.waiting.next_ns <= now_ns => {
+                    let announced = ended.announced;
+                    self.ended.remove(&series);
+                    self.retired
+                        .extend(announced.map(|(reference, _)| reference));
+                    return;
+                }
+                Some(ended) => &mut ended.waiting,
+                None => return,
+            },
+        };
+        if is_found {
+            waiting.since_ns = now_ns;
+        }
+        if is_failed {
+            waiting.next_ns = now_ns.saturating_add(RETRY_NS);
+        }
+    }
+}
