@@ -286,7 +286,8 @@ impl NodeHistory {
         let journal = history.journal().ok_or("history is off")?;
         let view = ArchiveReader::open(&dir).view();
         let view = view.map_err(|error| error.to_string())?;
-        let known = view.series().iter().filter(|one| one.archived.number > 0);
+        // A life of which nothing has come yet has number 0: all lives before it are here.
+        let known = view.series().iter().filter(|one| one.archived.life > 0);
         let mut known: Vec<&ArchivedSeries> = known.collect();
         // Those that ended long ago are not asked for.
         known.sort_by_key(|one| std::cmp::Reverse(one.known.to));
@@ -451,6 +452,8 @@ impl DurableHistory for NodeHistory {
     }
 
     fn is_durable(&self, place: u64) -> bool {
+        // Without threads of its own, as in a simulation, the archive is written here.
+        self.history.step(self.shared.world.clock.monotonic_ns());
         self.journal.is_settled(JournalPosition(place))
     }
 

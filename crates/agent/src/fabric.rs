@@ -157,7 +157,7 @@ impl ClusterConfig {
 
 impl ClusterConfig {
     /// What the node does in the cluster.
-    fn node(&self, run_dir: &RunDir, incarnation: Incarnation) -> NodeConfig {
+    pub(crate) fn node(&self, run_dir: &RunDir, incarnation: Incarnation) -> NodeConfig {
         let kept = match self.aggregator.streams.is_empty() {
             true => &[],
             false => &self.aggregator.nodes[..],
@@ -275,7 +275,9 @@ impl Fabric {
             fabric.keep_histories(Box::new(histories));
         }
         if archive.enabled {
-            let past = ArchivedPast::new(archive.dir.clone(), node, &world.work, waker.clone());
+            let waker = waker.clone();
+            let wake = Arc::new(move || waker.wake());
+            let past = ArchivedPast::new(archive.dir.clone(), node, &world.work, wake);
             fabric.read_past_from(Arc::new(past));
         }
         let mut started = Self {

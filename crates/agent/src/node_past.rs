@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 use barograph_archive::{ArchiveError, ArchiveReader, ArchivedSeries, SampleChunk, View};
-use barograph_fabric::transport::ZenohWaker;
 use barograph_fabric::{
     EndedList, EndedQuery, EndedSeries, LifePoint, PastGap, PastReading, PastRun, PastSamples,
     PastSource,
@@ -33,11 +32,14 @@ const BACK_NS: i64 = 600 * NS_PER_S;
 /// The factor of each further attempt.
 const BACK_FACTOR: i64 = 8;
 
+/// Has the fabric take what was read.
+pub(crate) type WakeFabric = Arc<dyn Fn() + Send + Sync>;
+
 /// The archive of this node, as the source of what its rings no longer hold.
 pub(crate) struct ArchivedPast {
     archive: PastArchive,
     work: Work,
-    waker: ZenohWaker,
+    wake: WakeFabric,
     /// Number of readings under way.
     readings: Arc<AtomicUsize>,
 }
@@ -71,7 +73,7 @@ impl Drop for ReadingPlace {
 }
 
 impl ArchivedPast {
-    pub(crate) fn new(dir: PathBuf, node: &str, work: &Work, waker: ZenohWaker) -> Self {
+    pub(crate) fn new(dir: PathBuf, node: &str, work: &Work, wake: WakeFabric) -> Self {
         Self {
             archive: PastArchive {
                 dir,
@@ -79,7 +81,7 @@ impl ArchivedPast {
                 is_failing: Arc::default(),
             },
             work: work.clone(),
-            waker,
+            wake,
             readings: Arc::default(),
         }
     }
@@ -93,13 +95,13 @@ impl ArchivedPast {
     ) -> Option<Box<dyn PastReading<T>>> {
         let place = ReadingPlace::take(&self.readings)?;
         let place_of_job = Arc::clone(&place);
-        let (archive, waker) = (self.archive.clone(), self.waker.clone());
+        let (archive, wake) = (self.archive.clone(), Arc::clone(&self.wake));
         let (to, found) = sync_channel(1);
         let job = self.work.start("baro-past", move || {
             // The subscriber may be gone.
             let _ = to.send(read(&archive));
             drop(place_of_job);
-            waker.wake();
+            wake();
         });
         job.ok()?;
         Some(Box::new(ArchiveReading {

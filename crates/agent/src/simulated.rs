@@ -2,6 +2,9 @@
 //! clock, its disk and its sources, and a [`SimulatedAgent`] the agent that runs there until it is
 //! stopped or the power is cut.
 
+#[cfg(test)]
+mod cluster;
+mod network;
 mod programs;
 mod sources;
 #[cfg(test)]
@@ -24,6 +27,7 @@ use barograph_stream::{
     AGENT_DOCUMENT, AgentLock, Incarnation, LatestSample, RunDir, SegmentReader,
 };
 
+use self::network::{SimulatedFabric, SimulatedNetwork};
 use self::programs::FakeProgram;
 use self::sources::FakeSource;
 use crate::Config;
@@ -216,6 +220,7 @@ impl SimulatedNode {
             statements: parts.statements,
             events: parts.receiver,
             reader,
+            fabric: None,
             steps: 0,
             _lock: parts.lock,
         }
@@ -316,6 +321,8 @@ pub(crate) struct SimulatedAgent<'n> {
     statements: Arc<StatementStore>,
     events: Receiver<Event>,
     reader: SegmentReader,
+    /// The agent's part in a cluster.
+    pub fabric: Option<SimulatedFabric>,
     /// Number of steps so far.
     pub steps: u64,
     _lock: AgentLock,
@@ -332,7 +339,10 @@ impl SimulatedAgent<'_> {
         let now_ns = self.node.clock.monotonic_ns();
         let archive_ns = self.history.step(now_ns);
         let programs_ns = self.node.step_programs();
+        let fabric = self.fabric.as_mut();
+        let fabric_ns = fabric.map_or(i64::MAX, |fabric| fabric.step(now_ns));
         next_ns
+            .min(fabric_ns)
             .min(self.step_rules())
             .min(archive_ns)
             .min(programs_ns)
@@ -406,8 +416,16 @@ impl SimulatedAgent<'_> {
         answer.try_recv().unwrap()
     }
 
+    /// Joins the cluster that the configuration names.
+    pub(crate) fn join(&mut self, network: &SimulatedNetwork) {
+        let (config, world) = (&self.node.config, &self.node.world);
+        let fabric = SimulatedFabric::join(network, config, world);
+        self.fabric = Some(fabric);
+    }
+
     /// Stops the parts in order.
     pub(crate) fn stop(mut self) {
+        self.fabric = None;
         self.rules.stop();
         self.applications.stop();
         let clock = &self.node.clock;
@@ -426,6 +444,7 @@ impl SimulatedAgent<'_> {
     /// Ends as the process of a machine without power does: nothing is written any more.
     pub(crate) fn cut(self) {
         self.node.disk.fail_after(0);
+        drop(self.fabric);
         drop(self.applications);
         self.history.close();
         self.node.jobs.clear();

@@ -222,8 +222,8 @@ impl Feed {
         let had = self.had.get(&entry.series).copied();
         let of_life = had.filter(|had| had.life_ns == entry.created_ns);
         let sent = match of_life.filter(|had| had.number > 0) {
-            // A subscriber that claims more than there is has another life's numbers.
-            Some(had) => had.number.min(count),
+            // The newest sample is sent once more: the subscriber may have it on its disk alone.
+            Some(had) => had.number.min(newest),
             None if self.reach == FeedReach::Newest => newest,
             None => 0,
         };
@@ -235,7 +235,7 @@ impl Feed {
             reference: self.next_reference,
             is_announced: false,
             is_known: of_life.is_some(),
-            is_whole: of_life.is_some_and(|had| had.number > 0) || had_ns.is_some_and(is_later),
+            is_whole: of_life.is_some() || had_ns.is_some_and(is_later),
             sent,
             looked_ns: 0,
             newest_ns: None,

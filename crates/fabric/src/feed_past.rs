@@ -132,6 +132,8 @@ enum EndedSearch {
     UnderWay {
         query: EndedQuery,
         since_ns: i64,
+        /// Time of the question, ns since the epoch.
+        asked_ns: i64,
         reading: Box<dyn PastReading<EndedList>>,
     },
     /// It is over.
@@ -345,6 +347,7 @@ impl FeedPast {
                     Some(reading) => EndedSearch::UnderWay {
                         query,
                         since_ns,
+                        asked_ns: now_ns,
                         reading,
                     },
                 }
@@ -352,6 +355,7 @@ impl FeedPast {
             EndedSearch::UnderWay {
                 query,
                 since_ns,
+                asked_ns,
                 mut reading,
             } => match reading.take() {
                 Some(list) if list.is_failed => EndedSearch::Wanted {
@@ -361,8 +365,20 @@ impl FeedPast {
                 },
                 Some(list) => {
                     self.unlisted += list.unlisted;
-                    for EndedSeries { descriptor, gap } in list.series {
-                        self.add_ended(gap, (descriptor, None), now_ns, true);
+                    // A stream that has come since the question is one of the feed's own.
+                    let begun_later = LifePoint {
+                        life_ns: asked_ns.saturating_add(1),
+                        number: 0,
+                    };
+                    for EndedSeries {
+                        descriptor,
+                        mut gap,
+                    } in list.series
+                    {
+                        gap.before = gap.before.min(begun_later);
+                        if gap.after < gap.before {
+                            self.add_ended(gap, (descriptor, None), now_ns, true);
+                        }
                     }
                     EndedSearch::Over
                 }
@@ -370,6 +386,7 @@ impl FeedPast {
                 None => EndedSearch::UnderWay {
                     query,
                     since_ns,
+                    asked_ns,
                     reading,
                 },
             },

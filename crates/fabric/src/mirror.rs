@@ -28,6 +28,10 @@ pub trait MirrorSink {
     /// Appends a sample. `number` is its number in the stream's life at its owner.
     fn append(&mut self, key: StreamKey, number: u64, sample: &Sample);
 
+    /// Appends a sample that was taken in before this mirror began: its history has it, its memory has
+    /// not.
+    fn recall(&mut self, key: StreamKey, number: u64, sample: &Sample);
+
     /// Records that the newest value held until at least `looked_ns`.
     fn confirm(&mut self, key: StreamKey, looked_ns: i64);
 
@@ -110,6 +114,10 @@ struct Life {
     value_type: ValueType,
     /// Number of the newest sample that was taken in or is missed; 0 before the first.
     number: u64,
+    /// Number of the newest sample that was taken in before this mirror began; 0 if none was.
+    had: u64,
+    /// Whether it began when all earlier streams were known, so that all of its samples are wanted.
+    is_whole: bool,
     /// The feed that last announced this life, and its reference there. A life that a later feed
     /// does not announce is over.
     announced: (u64, u32),
@@ -162,14 +170,16 @@ impl Mirror {
         let position = |(series, life): (&SeriesId, &Life)| Position {
             series: *series,
             life_ns: life.life_ns,
-            number: life.number,
+            number: life.number.max(life.had),
         };
         let had = |(&(series, life_ns), &number): (&(SeriesId, i64), &u64)| Position {
             series,
             life_ns,
             number,
         };
-        let taken = self.lives.iter().map(position);
+        let is_wanted =
+            |(_, life): &(&SeriesId, &Life)| life.number.max(life.had) > 0 || life.is_whole;
+        let taken = self.lives.iter().filter(is_wanted).map(position);
         let mut positions: Vec<Position> = taken.chain(self.had.iter().map(had)).collect();
         positions.sort_by_key(|p| (p.series, p.life_ns));
         positions.truncate(POSITIONS_MAX);
@@ -277,6 +287,7 @@ impl Mirror {
         {
             return None;
         }
+        let is_later = self.newest_life_ns != 0 && announced.life_ns > self.newest_life_ns;
         feed.newest_life_ns = feed.newest_life_ns.max(announced.life_ns);
         if feed.is_whole {
             self.newest_life_ns = self.newest_life_ns.max(announced.life_ns);
@@ -289,12 +300,14 @@ impl Mirror {
                 if let Some(key) = known.and_then(|life| life.key) {
                     sink.retire(key);
                 }
-                let had = self.had.remove(&(series, announced.life_ns));
+                let had = self.had.remove(&(series, announced.life_ns)).unwrap_or(0);
                 let life = Life {
                     key: sink.declare(announced),
                     life_ns: announced.life_ns,
                     value_type: announced.descriptor.value_type,
-                    number: had.unwrap_or(0),
+                    number: 0,
+                    had,
+                    is_whole: is_later || feed.is_whole,
                     announced: place,
                 };
                 self.lives.insert(series, life);
@@ -328,7 +341,8 @@ impl Mirror {
             && let Some(life) = self.lives.remove(&series)
         {
             if !is_whole && self.had.len() < POSITIONS_MAX {
-                self.had.insert((series, life.life_ns), life.number);
+                let number = life.number.max(life.had);
+                self.had.insert((series, life.life_ns), number);
             }
             life.key.into_iter().for_each(|key| sink.retire(key));
         }
@@ -348,16 +362,19 @@ impl Mirror {
             self.counts.unplaced += count;
             return Some(());
         };
-        let next = life.number + 1;
-        if batch.first > next && life.number > 0 {
-            let missed = batch.first - next;
-            sink.miss(key, next, missed);
+        let newest = life.number.max(life.had);
+        if batch.first > newest + 1 && newest > 0 {
+            let missed = batch.first - newest - 1;
+            sink.miss(key, newest + 1, missed);
             self.counts.missed += missed;
         }
-        let known = next.saturating_sub(batch.first).min(count);
+        let known = (life.number + 1).saturating_sub(batch.first).min(count);
         let new = &batch.samples[known as usize..];
         for (number, sample) in (batch.first + known..).zip(new) {
-            sink.append(key, number, sample);
+            match number <= life.had {
+                true => sink.recall(key, number, sample),
+                false => sink.append(key, number, sample),
+            }
         }
         life.number = life.number.max(batch.first + count - 1);
         self.counts.samples += new.len() as u64;

@@ -183,6 +183,10 @@ impl MirrorSink for MirrorSegment {
         }
     }
 
+    fn recall(&mut self, key: StreamKey, number: u64, sample: &Sample) {
+        self.append(key, number, sample);
+    }
+
     fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
         if let Some(writer) = self.writer(key) {
             writer.confirm(looked_ns);

@@ -160,6 +160,10 @@ impl MirrorSink for MirrorSinks<'_> {
         }
     }
 
+    fn recall(&mut self, key: StreamKey, number: u64, sample: &Sample) {
+        self.segment.recall(key, number, sample);
+    }
+
     fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
         self.segment.confirm(key, looked_ns);
         if let Some(history) = &mut self.history {

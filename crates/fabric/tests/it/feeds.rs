@@ -120,6 +120,16 @@ impl MirrorSink for Taken {
         stream.samples.push((number, sample.clone()));
     }
 
+    fn recall(&mut self, key: StreamKey, number: u64, sample: &Sample) {
+        let of = &self.streams[key.0 as usize];
+        let mut lives = self.streams.iter();
+        let was_taken = lives.any(|other| {
+            let is_same = other.life_ns == of.life_ns && other.descriptor == of.descriptor;
+            is_same && other.samples.contains(&(number, sample.clone()))
+        });
+        assert!(was_taken, "number {number} was not taken in before");
+    }
+
     fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
         let stream = &mut self.streams[key.0 as usize];
         assert!(looked_ns >= stream.looked_ns, "looks go on");
@@ -145,7 +155,7 @@ pub(super) struct Archive {
 }
 
 /// Most samples that a reading brings.
-const READ_MAX: usize = 40;
+const READ_MAX: usize = 150;
 /// Most samples of a gap that are given although the subscriber has them.
 const KNOWN: usize = 3;
 
@@ -255,13 +265,16 @@ impl PastSource for Archive {
                 continue;
             };
             let life_ns = query.present.get(&series).copied().unwrap_or(i64::MAX);
+            let before = LifePoint { life_ns, number: 0 };
             let gap = PastGap {
                 series,
                 after,
                 after_ns: None,
-                before: LifePoint { life_ns, number: 0 },
+                before,
             };
-            list.series.push(EndedSeries { descriptor, gap });
+            if after < before {
+                list.series.push(EndedSeries { descriptor, gap });
+            }
         }
         Some(Box::new(ArchiveReading {
             waits: number % 7,
@@ -296,7 +309,6 @@ pub(super) struct Owner {
     /// Every sample that was ever appended, by stream and life.
     truth: BTreeMap<(usize, i64), Vec<Sample>>,
     lives: Vec<i64>,
-    lives_made: i64,
 }
 
 impl Owner {
@@ -313,7 +325,6 @@ impl Owner {
             writers: (0..STREAMS).map(|_| None).collect(),
             truth: BTreeMap::new(),
             lives: vec![0; STREAMS],
-            lives_made: 0,
         }
     }
 
@@ -328,8 +339,7 @@ impl Owner {
         let at = random.below(STREAMS as u64) as usize;
         match self.writers[at].take() {
             None => {
-                self.lives_made += 1;
-                let life_ns = START_NS + self.lives_made;
+                let life_ns = now_ns;
                 let writer = self.segment.register(&descriptor(at), Some(DEPTH), life_ns);
                 self.writers[at] = Some(writer.unwrap());
                 self.lives[at] = life_ns;

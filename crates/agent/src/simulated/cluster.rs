@@ -1,0 +1,327 @@
+//! Whole agents of a cluster on virtual time, over a network that fails, on disks that forget: a node
+//! keeps the history of the others, and lacks nothing when everything has healed.
+
+use barograph_archive::ArchiveReader;
+use barograph_model::{SeriesId, Span};
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+
+use super::network::NetworkFaults;
+use super::*;
+
+/// The node that keeps the history of the others.
+const KEEPER: &str = "keeper";
+const NODES: [&str; 3] = [KEEPER, "b", "c"];
+/// Time for which things happen, in seconds.
+const TROUBLE_S: i64 = 240;
+/// Time after which everything has healed, in seconds.
+const HEALED_S: i64 = 60;
+/// Longest time between two events, in seconds.
+const EVENT_S_MAX: u64 = 20;
+/// Time after which a mirror of a node that is cut off is stale, in ns.
+const STALE_NS: i64 = 12 * NS_PER_S;
+/// Time before the end from which on samples may not have arrived yet, in ns.
+const ON_THE_WAY_NS: i64 = 5 * NS_PER_S;
+
+/// A sample of an archive: its life, its number, and what it says.
+type Kept = BTreeMap<(i64, u64), String>;
+
+/// The samples of a node in an archive by series. None is there twice.
+fn samples_of(archive: &Path, node: &str, told: &[String]) -> BTreeMap<SeriesId, Kept> {
+    let view = ArchiveReader::open(archive).view().unwrap();
+    let series = view.series().iter().enumerate();
+    let wanted: Vec<usize> = series
+        .filter(|(_, one)| *one.node == *node)
+        .map(|(at, _)| at)
+        .collect();
+    let mut samples: BTreeMap<SeriesId, Kept> = BTreeMap::new();
+    for chunk in view.scan(&wanted, Span::ALL, &AtomicBool::new(false)) {
+        let chunk = chunk.unwrap();
+        let kept = samples.entry(view.series()[chunk.series].id).or_default();
+        for (row, &number) in chunk.columns.numbers.iter().enumerate() {
+            let sample = chunk.columns.sample(row).unwrap();
+            let before = kept.insert((chunk.life, number), format!("{sample:?}"));
+            let name = &view.series()[chunk.series].descriptor;
+            assert_eq!(
+                before, None,
+                "{number} of {} of {name} of {node} is there twice: {told:?}",
+                chunk.life
+            );
+        }
+    }
+    samples
+}
+
+/// The machines, of which agents run on some.
+struct Rack<'n> {
+    network: SimulatedNetwork,
+    clock: Arc<ManualClock>,
+    nodes: &'n [SimulatedNode],
+    agents: Vec<Option<SimulatedAgent<'n>>>,
+    /// The machine that is cut off, since this time.
+    cut: Option<(usize, i64)>,
+    /// The machines that have lost what was not on their disks.
+    forgot: BTreeSet<usize>,
+    /// What has happened, for a failure.
+    told: Vec<String>,
+}
+
+impl<'n> Rack<'n> {
+    fn run(&mut self, seconds: i64) {
+        let end_ns = self.clock.monotonic_ns() + seconds * NS_PER_S;
+        loop {
+            let agents = self.agents.iter_mut().flatten();
+            let next_ns = agents.map(SimulatedAgent::step).min().unwrap_or(end_ns);
+            let ahead_ns = next_ns.min(end_ns) - self.clock.monotonic_ns();
+            self.clock.advance(ahead_ns.max(0));
+            if next_ns >= end_ns {
+                return;
+            }
+        }
+    }
+
+    fn tell(&mut self, what: &str) {
+        let second = (self.clock.now_ns() - START_NS) / NS_PER_S;
+        self.told.push(format!("{second} {what}"));
+    }
+
+    fn start(&mut self, at: usize) {
+        let mut agent = self.nodes[at].start();
+        agent.join(&self.network);
+        self.agents[at] = Some(agent);
+    }
+
+    /// Lets something happen.
+    fn meet_chance(&mut self, random: &mut Random) {
+        let at = random.below(NODES.len() as u64) as usize;
+        let name = NODES[at];
+        match random.below(8) {
+            0 | 1 => match self.agents[at].take() {
+                Some(agent) => {
+                    self.tell(&format!("{name} is stopped"));
+                    agent.stop();
+                }
+                None => {
+                    self.tell(&format!("{name} is started"));
+                    self.start(at);
+                }
+            },
+            2 => {
+                if let Some(agent) = self.agents[at].take() {
+                    self.tell(&format!("the power of {name} is cut"));
+                    agent.cut();
+                    self.nodes[at].restart_after_power_cut();
+                    self.forgot.insert(at);
+                }
+            }
+            3 | 4 if self.cut.is_none() => {
+                self.tell(&format!("{name} is cut off"));
+                self.network.cut(name, true);
+                self.cut = Some((at, self.clock.now_ns()));
+            }
+            3..=5 => self.connect_again(),
+            6 => {
+                let faults = NetworkFaults {
+                    lost: random.below(12),
+                    doubled: random.below(20),
+                    delay_ms_max: random.below(200),
+                };
+                self.tell(&format!("{faults:?}"));
+                self.network.set_faults(faults);
+            }
+            _ => (0..NODES.len()).for_each(|at| {
+                if self.agents[at].is_none() {
+                    self.tell(&format!("{} is started", NODES[at]));
+                    self.start(at);
+                }
+            }),
+        }
+    }
+
+    fn connect_again(&mut self) {
+        if let Some((at, _)) = self.cut.take() {
+            self.tell(&format!("{} is connected again", NODES[at]));
+            self.network.cut(NODES[at], false);
+        }
+    }
+
+    /// A mirror of a node that has been away for long says so.
+    fn check_mirrors(&self, away: &mut [Option<i64>]) {
+        let now_ns = self.clock.now_ns();
+        for (at, since) in away.iter_mut().enumerate() {
+            let is_cut = self.cut.is_some_and(|(cut, _)| cut == at || cut == 0);
+            *since = match self.agents[at].is_none() || is_cut {
+                true => since.or(Some(now_ns)),
+                false => None,
+            };
+            let Some(since_ns) = *since else {
+                continue;
+            };
+            let mirror = RunDir::new(&self.nodes[0].config.run_dir).mirror(NODES[at]);
+            if self.agents[0].is_some()
+                && now_ns - since_ns > STALE_NS
+                && let Ok(mirror) = SegmentReader::of(&mirror)
+            {
+                assert!(!mirror.is_alive(now_ns), "{:?}", self.told);
+            }
+        }
+    }
+
+    /// The mirrors of the keeper have what the nodes have.
+    fn check_views(&self) {
+        for (at, node) in NODES.iter().enumerate().skip(1) {
+            let own = &self.agents[at].as_ref().unwrap().reader;
+            let dir = RunDir::new(&self.nodes[0].config.run_dir).mirror(node);
+            let mirror = SegmentReader::of(&dir).unwrap();
+            assert!(mirror.is_alive(self.clock.now_ns()), "{:?}", self.told);
+            let counts = |reader: &SegmentReader| {
+                let entries = reader.directory().entries.into_iter();
+                let count = |entry| {
+                    let count = reader.stream(&entry).count()?;
+                    let life_ns = entry.created_ns;
+                    Some((entry.descriptor.to_string(), (life_ns, count)))
+                };
+                entries.filter_map(count).collect::<BTreeMap<_, _>>()
+            };
+            let (own, mirror) = (counts(own), counts(&mirror));
+            assert!(own.keys().eq(mirror.keys()), "{:?}", self.told);
+            for (name, (life_ns, count)) in &own {
+                let (mirrored_ns, mirrored) = mirror[name];
+                assert_eq!(mirrored_ns, *life_ns, "{name}: {:?}", self.told);
+                let is_near = mirrored <= *count && mirrored + 3 >= *count;
+                assert!(is_near, "{name}: {mirrored} of {count}: {:?}", self.told);
+            }
+        }
+    }
+
+    /// The keeper's archive of a node has everything that the node's own has, from the first sample that
+    /// was kept.
+    fn check_history(&self, at: usize, until_ns: i64) -> usize {
+        let node = NODES[at];
+        let own = samples_of(&self.nodes[at].config.archive.dir, node, &self.told);
+        let kept = self.nodes[0].config.state_dir.join("aggregated").join(node);
+        let kept = samples_of(&kept, node, &self.told);
+        let mut compared = 0;
+        for (series, own) in &own {
+            let told = || format!("{node} {series:?}: {:?}", self.told);
+            let Some(kept) = kept.get(series) else {
+                panic!("nothing is kept of {}", told());
+            };
+            let first = *kept.keys().next().unwrap();
+            // The mark of the end, which was written after the keeper had stopped.
+            let last = own.last_key_value().map(|(place, _)| place);
+            let wanted = own
+                .range(first..)
+                .filter(|((life_ns, _), _)| *life_ns < until_ns);
+            for (place, sample) in wanted {
+                let ts: i64 = ts_of(sample);
+                match kept.get(place) {
+                    Some(other) => assert_eq!(other, sample, "{place:?} {}", told()),
+                    None if ts >= until_ns || Some(place) == last => {}
+                    None => panic!("{place:?} is lacking in {}", told()),
+                }
+                compared += 1;
+            }
+            if !self.forgot.contains(&at) {
+                let strange = kept.keys().find(|place| !own.contains_key(*place));
+                let is_new = strange.is_none_or(|place| ts_of(&kept[place]) >= until_ns);
+                assert!(is_new, "{strange:?} is not of {}", told());
+            }
+        }
+        compared
+    }
+}
+
+/// The time in the text of a sample.
+fn ts_of(sample: &str) -> i64 {
+    let (_, rest) = sample.split_once("ts: ").unwrap();
+    rest.split([',', ' ']).next().unwrap().parse().unwrap()
+}
+
+/// Three machines live through trouble, and are well afterwards. Returns the samples that were compared,
+/// and how many of them came from archives.
+fn live_through(seed: u64) -> (usize, u64) {
+    let dir = memory_dir();
+    let clock = virtual_time();
+    let nodes = NODES.map(|name| {
+        let mut node = SimulatedNode::new(name, &dir.path().join(name), &clock, seed);
+        node.config.cluster.name = "rack".into();
+        node.config.cluster.mirror = vec!["*".into()];
+        // Rings turn over in seconds.
+        node.config.streams.depth = 16;
+        if name == KEEPER {
+            node.config.cluster.aggregator.streams = vec!["*".into()];
+            node.config.cluster.aggregator.nodes = vec!["b".into(), "c".into()];
+        }
+        node
+    });
+    let mut random = Random(seed);
+    let network = SimulatedNetwork::new(clock.clone(), random.below(u64::MAX));
+    let mut rack = Rack {
+        network,
+        clock: Arc::clone(&clock),
+        nodes: &nodes,
+        agents: NODES.iter().map(|_| None).collect(),
+        cut: None,
+        forgot: BTreeSet::new(),
+        told: vec![format!("seed {seed}")],
+    };
+    (0..NODES.len()).for_each(|at| rack.start(at));
+    // Something of every stream is kept.
+    rack.run(10);
+    let end_ns = START_NS + TROUBLE_S * NS_PER_S;
+    let mut away = [None; NODES.len()];
+    let mut past = 0;
+    while clock.now_ns() < end_ns {
+        rack.meet_chance(&mut random);
+        for _ in 0..1 + random.below(EVENT_S_MAX) {
+            rack.run(1);
+            rack.check_mirrors(&mut away);
+        }
+    }
+    rack.network.set_faults(NetworkFaults::default());
+    rack.connect_again();
+    for at in 0..NODES.len() {
+        if rack.agents[at].is_none() {
+            rack.start(at);
+        }
+    }
+    rack.run(HEALED_S);
+    rack.check_views();
+    for agent in rack.agents.iter_mut().flatten() {
+        let fabric = agent.fabric.as_ref().unwrap();
+        past += fabric.status().past;
+        assert!(
+            fabric.peers().iter().all(|peer| peer.fault.is_none()),
+            "{:?}",
+            rack.told
+        );
+    }
+    // The last samples are on all disks.
+    let until_ns = clock.now_ns() - ON_THE_WAY_NS;
+    rack.agents
+        .drain(..)
+        .flatten()
+        .for_each(SimulatedAgent::stop);
+    let compared = (1..NODES.len())
+        .map(|at| rack.check_history(at, until_ns))
+        .sum();
+    (compared, past)
+}
+
+#[test]
+fn a_cluster_lives_through_trouble_and_lacks_nothing_afterwards() {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let seeds = match number("BAROGRAPH_SEED") {
+        Some(seed) => seed..=seed,
+        None => 1..=number("BAROGRAPH_SEEDS").unwrap_or(6),
+    };
+    let (mut compared, mut past) = (0, 0);
+    for seed in seeds {
+        let (samples, from_archives) = live_through(seed);
+        compared += samples;
+        past += from_archives;
+    }
+    assert!(compared > 1_000, "{compared}");
+    assert!(past > 0, "archives were needed");
+}
