@@ -6,7 +6,7 @@
 //! [`PATIENCE_NS`]. So what cannot be read for a moment is read later, and a disk that hangs holds no
 //! stream for ever.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, NS_PER_S, SeriesId};
@@ -34,7 +34,7 @@ const ENDED_AT_ONCE: usize = 256;
 pub(crate) const ENDED_MAX: usize = 4_096;
 
 /// A stream of a feed, as the subject of a reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PastTarget {
     /// The stream with this reference, whose ring has lost samples.
     Ring(u32),
@@ -83,7 +83,7 @@ pub(crate) struct EndedLives {
     pub(crate) descriptor: Arc<Descriptor>,
     /// Reference and life that the subscriber knows at present.
     pub(crate) announced: Option<(u32, i64)>,
-    /// Whether the subscriber lacked it when the feed began.
+    /// Whether the subscriber knows nothing of it, or lacked it when the feed began.
     is_of_catch_up: bool,
 }
 
@@ -177,8 +177,8 @@ impl FeedPast {
         }
     }
 
-    /// Whether the subscriber still lacks lives that had ended when the feed began. The lives after
-    /// them are not announced before.
+    /// Whether the subscriber lacks lives that had ended when the feed began, or before they were
+    /// announced. The lives after them are not announced before.
     pub(crate) fn is_catching_up(&self) -> bool {
         let is_over = matches!(self.search, EndedSearch::Over);
         !is_over || self.ended.values().any(|ended| ended.is_of_catch_up)
@@ -233,12 +233,9 @@ impl FeedPast {
             },
         };
         let settled_ns = now_ns.saturating_add(SETTLE_NS);
-        self.add_ended(
-            gap,
-            (Arc::new(descriptor.clone()), known),
-            settled_ns,
-            false,
-        );
+        let stream = (Arc::new(descriptor.clone()), known);
+        // Streams that began later are not announced before one of which the subscriber knows nothing.
+        self.add_ended(gap, stream, settled_ns, known.is_none());
     }
 
     fn add_ended(
@@ -256,7 +253,7 @@ impl FeedPast {
             }
             waiting.next_ns = waiting.next_ns.max(next_ns);
             waiting.since_ns = waiting.since_ns.max(next_ns);
-            known.is_of_catch_up |= is_of_catch_up;
+            known.is_of_catch_up |= is_of_catch_up && known.announced.is_none();
             return;
         }
         if self.ended.len() >= ENDED_MAX {
@@ -483,16 +480,8 @@ impl FeedPast {
         let Some(found) = open.found else {
             return;
         };
-        if found.failed.is_empty() {
-            // The source works: who has waited in line has not waited in vain.
-            let rings = self.rings.values_mut().filter_map(|lane| match lane {
-                RingGap::Waiting(waiting) => Some(waiting),
-                RingGap::Lost => None,
-            });
-            let ended = self.ended.values_mut().map(|ended| &mut ended.waiting);
-            for waiting in rings.chain(ended) {
-                waiting.since_ns = waiting.since_ns.max(now_ns);
-            }
+        if found.looked > found.failed.len() {
+            self.wait_anew(&open.targets, &found.failed, now_ns);
         }
         for (place, (target, is_found)) in open.targets.into_iter().enumerate() {
             let is_failed = found.failed.contains(&place);
@@ -501,6 +490,25 @@ impl FeedPast {
         }
         if self.ended.values().any(|ended| !ended.is_of_catch_up) {
             self.next_ended_ns = now_ns.saturating_add(ENDED_PAUSE_NS);
+        }
+    }
+
+    /// Has the gaps wait as if from now on, but for those that could not be read: the source works, and
+    /// who has waited in line has not waited in vain.
+    fn wait_anew(&mut self, targets: &[(PastTarget, bool)], failed: &[usize], now_ns: i64) {
+        let failed = failed.iter().filter_map(|place| targets.get(*place));
+        let failed: HashSet<PastTarget> = failed.map(|(target, _)| *target).collect();
+        for (reference, lane) in &mut self.rings {
+            if let RingGap::Waiting(waiting) = lane
+                && !failed.contains(&PastTarget::Ring(*reference))
+            {
+                waiting.since_ns = waiting.since_ns.max(now_ns);
+            }
+        }
+        for (series, ended) in &mut self.ended {
+            if !failed.contains(&PastTarget::Ended(*series)) {
+                ended.waiting.since_ns = ended.waiting.since_ns.max(now_ns);
+            }
         }
     }
 
