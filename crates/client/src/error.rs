@@ -7,6 +7,9 @@ use barograph_query::QueryError;
 use barograph_stream::StreamError;
 use thiserror::Error;
 
+/// Most nodes that the error for an unknown node lists.
+const NODES_SHOWN_MAX: usize = 8;
+
 /// Failures of an [`Observer`](crate::Observer).
 #[derive(Debug, Error)]
 pub enum ClientError {
@@ -34,13 +37,31 @@ pub enum ClientError {
     /// A selector has a syntax error.
     #[error(transparent)]
     Selector(#[from] ModelError),
+    /// No node of this name is mirrored here.
+    #[error(
+        "no node {node} is mirrored here (mirrored: {}):{} `baro node list` shows the nodes that \
+         are known; cluster.mirror_nodes and cluster.mirror choose what of them is mirrored",
+        some_nodes(mirrored),
+        perhaps(near)
+    )]
+    UnknownNode {
+        /// The name.
+        node: String,
+        /// Names of nodes that may have been meant, best first: of this one and of those that are
+        /// mirrored.
+        near: Vec<String>,
+        /// The nodes that are mirrored, sorted.
+        mirrored: Vec<String>,
+    },
     /// No stream matches a selector.
-    #[error("no stream matches {selector}{}", did_you_mean(near))]
+    #[error("no stream matches {selector}{}{}", in_mirror(mirror_of.as_deref()), did_you_mean(near))]
     UnknownStream {
         /// The selector.
         selector: String,
         /// Names of streams that may have been meant, best first.
         near: Vec<String>,
+        /// The node whose mirror was searched; none if it was the node's own segment.
+        mirror_of: Option<String>,
     },
     /// Several streams match a selector that must match one.
     #[error(
@@ -73,6 +94,25 @@ impl From<QueryError> for ClientError {
             other => Self::Archive(other),
         }
     }
+}
+
+fn some_nodes(mirrored: &[String]) -> String {
+    match &mirrored[..mirrored.len().min(NODES_SHOWN_MAX)] {
+        [] => "none".into(),
+        shown => some_of(shown, mirrored.len()),
+    }
+}
+
+fn perhaps(near: &[String]) -> String {
+    match near {
+        [] => String::new(),
+        near => format!(" did you mean {}?", near.join(", ")),
+    }
+}
+
+fn in_mirror(mirror_of: Option<&str>) -> String {
+    let of = |node| format!(" in what is mirrored of {node} (see cluster.mirror)");
+    mirror_of.map(of).unwrap_or_default()
 }
 
 fn did_you_mean(near: &[String]) -> String {
