@@ -77,6 +77,12 @@ impl Observer {
         })
     }
 
+    /// Whether the values of the node are kept up to date, as [`NodeStatus::alive`].
+    pub fn is_alive(&self) -> bool {
+        let view = self.follower.view();
+        view.segment().is_alive(self.follower.now_ns())
+    }
+
     /// A counter that grows whenever streams have been registered or retired or the agent has
     /// restarted: resolve selectors again when it has changed.
     pub fn directory_changes(&self) -> u64 {
