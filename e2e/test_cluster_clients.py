@@ -35,7 +35,9 @@ int main(int argc, char **argv)
         int64_t age = 0;
         int code = baro_latest(other, "memory.total.bytes", NULL, &value, &age);
         code += baro_stream_latest_f64(total, NULL, &again);
-        if (code != BARO_OK || value != again)
+        if (code == BARO_NOTHING || code == 2 * BARO_NOTHING)
+            printf("{\"alive\": 0, \"value\": null}\n"); /* the stream has just begun */
+        else if (code != BARO_OK || value != again)
             printf("{\"error\": \"%s\"}\n", baro_error());
         else
             printf("{\"alive\": %d, \"value\": %.0f, \"age_ns\": %" PRId64 "}\n", baro_node_is_alive(other), value, age);
@@ -114,6 +116,13 @@ def test_programs_and_commands_read_another_node(agents: list[Agent], program: P
     assert b.names("memory.*") == {s["name"] for s in a.ask("streams", "memory.*", "--node", "b")}
     watched = a.out("watch", FREE, "--node", "b", "--count", "2").splitlines()
     assert len(watched) == 2 and all(FREE in line for line in watched)
+    listed = a.get("/api/v1/streams?match=memory.*&node=b").json
+    assert b.names("memory.*") == {s["name"] for s in listed}
+    over_http = a.get("/api/v1/latest?match=memory.total.bytes&node=b").json
+    assert [(value["value"], value["stale"]) for value in over_http] == [(total, False)]
+    assert [s["node"] for s in a.get(f"/api/v1/history?match={FREE}&node=b").json] == ["b"]
+    unknown = a.get("/api/v1/latest?node=bb")
+    assert unknown.status == 404 and "no node bb is mirrored here (mirrored: b)" in unknown.message
     past = [(row["ts"], row["value"]) for row in other.history(FREE)]
     own = [(row["ts"], row["value"]) for row in barograph.connect(b.run_dir).history(FREE)]
     assert past and set(past) <= set(own)
@@ -157,6 +166,7 @@ def test_a_node_that_is_not_heard_is_stale_for_all_of_them(agents: list[Agent], 
         read = program.ask()
         assert read["alive"] == 0 and read["value"] == total and read["age_ns"] > 4e9
         assert read_by_command(a)["stale"] is True
+        assert a.get("/api/v1/latest?match=memory.total.bytes&node=b").json[0]["stale"] is True
         assert " old" in a.out("latest", "memory.total.bytes", "--node", "b")
         assert watch.stderr.readline() == "baro: nothing is heard of b, waiting for it\n"
         assert not barograph.connect(a.run_dir).latest(FREE).stale, "this node lives"
@@ -174,7 +184,8 @@ def test_readers_of_a_mirror_outlive_both_agents(agents: list[Agent], program: P
 
     def is_fresh() -> bool:
         try:
-            return not stream.latest().stale and program.ask()["alive"] == 1
+            latest = stream.latest()
+            return latest.value is not None and not latest.stale and program.ask()["alive"] == 1
         except barograph.UnknownStreamError:
             # The stream of the earlier life has ended, and that of the next one has not come.
             return False

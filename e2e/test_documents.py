@@ -76,6 +76,7 @@ NOT_RUN: Listed = {
         "baro sql --nodes b": CLIENTS,
         "b = barograph.of_node": CLIENTS,
         "baro_node_t *node": CLIENTS,
+        "curl 'http": CLIENTS,
         "curl -d": IN_CLUSTER,
         'baro insight create "CREATE INSIGHT all': IN_CLUSTER,
         'baro insight create "CREATE INSIGHT busy': IN_CLUSTER,

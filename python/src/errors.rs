@@ -62,9 +62,9 @@ pub(crate) fn from_client(py: Python<'_>, error: ClientError) -> PyErr {
         ClientError::Ambiguous { matches, .. } => {
             with(py, AmbiguousStreamError::new_err(text), "matches", matches)
         }
-        ClientError::UnknownNode { near, mirrored, .. } => {
-            let error = with(py, UnknownNodeError::new_err(text), "near", near);
-            with(py, error, "mirrored", mirrored)
+        ClientError::UnknownNode(unknown) => {
+            let error = with(py, UnknownNodeError::new_err(text), "near", unknown.near);
+            with(py, error, "mirrored", unknown.mirrored)
         }
         ClientError::Segment(_)
         | ClientError::Selector(_)

@@ -4,11 +4,8 @@ use std::path::PathBuf;
 
 use barograph_model::ModelError;
 use barograph_query::QueryError;
-use barograph_stream::StreamError;
+use barograph_stream::{StreamError, UnknownNode};
 use thiserror::Error;
-
-/// Most nodes that the error for an unknown node lists.
-const NODES_SHOWN_MAX: usize = 8;
 
 /// Failures of an [`Observer`](crate::Observer).
 #[derive(Debug, Error)]
@@ -38,21 +35,8 @@ pub enum ClientError {
     #[error(transparent)]
     Selector(#[from] ModelError),
     /// No node of this name is mirrored here.
-    #[error(
-        "no node {node} is mirrored here (mirrored: {}):{} `baro node list` shows the nodes that \
-         are known; cluster.mirror_nodes and cluster.mirror choose what of them is mirrored",
-        some_nodes(mirrored),
-        perhaps(near)
-    )]
-    UnknownNode {
-        /// The name.
-        node: String,
-        /// Names of nodes that may have been meant, best first: of this one and of those that are
-        /// mirrored.
-        near: Vec<String>,
-        /// The nodes that are mirrored, sorted.
-        mirrored: Vec<String>,
-    },
+    #[error(transparent)]
+    UnknownNode(#[from] UnknownNode),
     /// No stream matches a selector.
     #[error("no stream matches {selector}{}{}", in_mirror(mirror_of.as_deref()), did_you_mean(near))]
     UnknownStream {
@@ -93,20 +77,6 @@ impl From<QueryError> for ClientError {
             QueryError::Stream(error) => error.into(),
             other => Self::Archive(other),
         }
-    }
-}
-
-fn some_nodes(mirrored: &[String]) -> String {
-    match &mirrored[..mirrored.len().min(NODES_SHOWN_MAX)] {
-        [] => "none".into(),
-        shown => some_of(shown, mirrored.len()),
-    }
-}
-
-fn perhaps(near: &[String]) -> String {
-    match near {
-        [] => String::new(),
-        near => format!(" did you mean {}?", near.join(", ")),
     }
 }
 

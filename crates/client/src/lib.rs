@@ -43,8 +43,8 @@ pub use barograph_model::NEAR_MAX;
 pub use barograph_query::{Cell, Field, Moment, Rows, Table};
 pub use barograph_stream::calls::CallPayload;
 pub use barograph_stream::{
-    AgentSocket, HEARTBEAT_AGE_NS_MAX, Incarnation, RunDir, SCOPE_OF_ALL, SCOPES_MAX, SystemClock,
-    is_scope,
+    AgentSocket, HEARTBEAT_AGE_NS_MAX, Incarnation, RunDir, SCOPE_OF_ALL, SCOPES_MAX,
+    STALE_AGE_NS_MIN, STALE_INTERVALS, SystemClock, UnknownNode, is_scope,
 };
 pub use error::ClientError;
 pub use fire::{Fire, FireError, Fired, NodeFired, fire};
@@ -53,5 +53,4 @@ pub use json::{latest_json, status_json, streams_json, value_json};
 pub use observer::Observer;
 pub use stream::{StreamHandle, Woken};
 pub use values::{LatestValue, NodeStatus, StreamInfo};
-pub use view::{STALE_AGE_NS_MIN, STALE_INTERVALS};
 pub use watch::{UPDATES_MAX, Update, Watch};

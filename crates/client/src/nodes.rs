@@ -72,14 +72,7 @@ impl Observer {
 
     /// The error for a node that is not mirrored.
     fn unknown_node(&self, node: &str) -> ClientError {
-        let (own, mirrored) = (self.node(), self.nodes());
-        let known = mirrored.iter().map(String::as_str).chain([own.as_str()]);
-        let near = barograph_model::near(node, known);
-        ClientError::UnknownNode {
-            node: node.to_owned(),
-            near: near.into_iter().map(str::to_owned).collect(),
-            mirrored,
-        }
+        self.run_dir.unknown_node(node, &self.node()).into()
     }
 
     /// The error as it is meant here: a mirror that is missing is no missing agent.

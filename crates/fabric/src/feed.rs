@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use barograph_model::{Sample, Selector, SeriesId};
-use barograph_stream::{DirectoryEntry, SegmentReader, StreamReader};
+use barograph_stream::{DirectoryEntry, MIRROR_LOOKS_NS, SegmentReader, StreamReader};
 
 use crate::frame::{Announcement, FeedReach, FrameHeader, FrameKind, FrameWriter, Subscription};
 use crate::past::{FeedPast, LanePast, PastGap, PastLane, PastSource};
@@ -23,9 +23,6 @@ const PIECE_BYTES: usize = 128 << 10;
 const WINDOW_BYTES: (u64, u64) = (FRAME_BYTES as u64, 16 << 20);
 /// Time between two frames of a feed that has nothing to say, in ns: the sign that it lives.
 pub const BEAT_NS: i64 = 1_000_000_000;
-/// Shortest time between two notes that an unchanged value was looked at again, in ns.
-const LOOKS_NS: i64 = 1_000_000_000;
-
 /// What a feed has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedCounts {
@@ -367,7 +364,7 @@ impl Lane {
                 counts.samples += piece.len() as u64;
             }
         }
-        if looked_ns.saturating_sub(self.looked_ns) >= LOOKS_NS && self.sent > 0 {
+        if looked_ns.saturating_sub(self.looked_ns) >= MIRROR_LOOKS_NS && self.sent > 0 {
             self.looked_ns = looked_ns;
             writer.batch(stream, (self.sent + 1, looked_ns), &[]);
         }

@@ -32,7 +32,7 @@ impl From<ClientError> for Failure {
             ClientError::Selector(_) => E_ARGUMENT,
             ClientError::UnknownStream { .. }
             | ClientError::Ambiguous { .. }
-            | ClientError::UnknownNode { .. } => E_UNKNOWN,
+            | ClientError::UnknownNode(_) => E_UNKNOWN,
             _ => E_NO_AGENT,
         };
         Self::new(code, error)
