@@ -33,6 +33,7 @@ OUTPUT = "it is output, shown for reading"
 EXTENSION = "it is a function of the extension, whose own tests call it"
 BUCKET = "it needs a bucket; test_target.py does it in a directory"
 FIFTEEN = "test_fifteen.py runs it"
+CLIENTS = "it needs a cluster; test_cluster_clients.py has one"
 IN_CLUSTER = "it needs a cluster; test_cluster.py has one"
 KEPT = "it needs the archives of an aggregator; test_aggregator.py has them"
 LAKE = "it needs a lake; test_site.py has one"
@@ -69,6 +70,13 @@ NOT_RUN: Listed = {
         "baro archive export --archive-dir": KEPT,
         "baro archive merge": KEPT,
         "baro sql --nodes a,b": IN_CLUSTER,
+        'baro latest "disk.*" --node b': CLIENTS,
+        "baro watch memory.available.bytes --node b": CLIENTS,
+        "baro streams --node b": CLIENTS,
+        "baro sql --nodes b": CLIENTS,
+        "b = barograph.of_node": CLIENTS,
+        "baro_node_t *node": CLIENTS,
+        "curl 'http": CLIENTS,
         "curl -d": IN_CLUSTER,
         'baro insight create "CREATE INSIGHT all': IN_CLUSTER,
         'baro insight create "CREATE INSIGHT busy': IN_CLUSTER,

@@ -41,6 +41,7 @@ from barograph._barograph import (
     Status,
     Stream,
     StreamInfo,
+    UnknownNodeError,
     UnknownStreamError,
     ValueHandle,
     Watch,
@@ -82,6 +83,7 @@ __all__ = [
     "Status",
     "Stream",
     "StreamInfo",
+    "UnknownNodeError",
     "UnknownStreamError",
     "ValueHandle",
     "ValueSpec",
@@ -97,6 +99,8 @@ __all__ = [
     "latest",
     "expected",
     "latest_all",
+    "nodes",
+    "of_node",
     "publication",
     "set_knob",
     "sql",
@@ -114,8 +118,13 @@ class Observer(_barograph.Observer):
     """Reads the streams of one node; its methods are the functions of the module.
 
     Raises NoAgentError if no agent has ever served ``run_dir``. The streams of a dead agent can be
-    read: their samples are ``stale``.
+    read: their samples are ``stale``. ``node`` is the name of the node, and ``run_dir`` the
+    directory that is read: for another node of the cluster, that of its mirror.
     """
+
+    def of_node(self, name: str, /) -> Observer:
+        """See :func:`barograph.of_node`."""
+        return Observer(super().of_node(name))
 
     def sql(
         self, sql: str, /, *, rows_max: int | None = None, seconds_max: float | None = None
@@ -292,6 +301,28 @@ def expected(pattern: str = "*", horizon: float = 0.0, /, **labels: str) -> list
     out.
     """
     return _observer().expected(pattern, horizon, **labels)
+
+
+def nodes() -> list[str]:
+    """Lists the other nodes of the cluster whose streams are mirrored in memory of this node, by
+    name. A node that has gone is among them for 10 minutes; its samples are ``stale``.
+    """
+    return _observer().nodes()
+
+
+def of_node(name: str, /) -> Observer:
+    """Returns the observer of another node of the cluster, whose streams the agent mirrors into
+    memory of this one: they are read as quickly as those of this node. The name of this node gives
+    its own observer.
+
+    It has the streams that ``cluster.mirror`` chooses. Its samples are ``stale`` if nothing was
+    heard of the node for 5 s, and ages are measured by the clock of this node. It outlives the
+    mirror: it goes on when the node is back. Keep it to read repeatedly. SQL of it has the mirrored
+    streams as tables; the tables that describe an agent (``sources``, ``loss``, …) are refused.
+    Raises UnknownNodeError (``mirrored`` lists the nodes that can be read) if there is no mirror of
+    that name.
+    """
+    return _observer().of_node(name)
 
 
 def time_to(pattern: str, /, level: float | str | None = None, **labels: str) -> Result:

@@ -23,6 +23,14 @@ class AmbiguousStreamError(Error):
 
     matches: list[str]
 
+class UnknownNodeError(Error):
+    """No node of this name is mirrored here. `mirrored` lists the nodes that are, `near` those that
+    may have been meant.
+    """
+
+    near: list[str]
+    mirrored: list[str]
+
 class QueryError(Error):
     """A query was not answered; `kind` is the reason."""
 
@@ -56,7 +64,9 @@ class Sample:
         """Time of the last look at the resource, ns since the epoch."""
     @property
     def stale(self) -> bool:
-        """Whether the value is out of date: the next look is overdue, or the agent is dead."""
+        """Whether the value is out of date: the next look is overdue, the agent is dead, or nothing
+        is heard of the mirrored node.
+        """
     @property
     def lost(self) -> int:
         """Number of earlier samples of this stream that a watch was too slow for."""
@@ -388,9 +398,13 @@ class Archive:
 class Observer:
     """Reads the streams of one node."""
 
-    def __new__(cls, run_dir: str | PathLike[str] | None = None) -> Observer: ...
+    def __new__(cls, run_dir: str | PathLike[str] | Observer | None = None) -> Self: ...
     @property
     def run_dir(self) -> Path: ...
+    @property
+    def node(self) -> str: ...
+    def nodes(self) -> list[str]: ...
+    def of_node(self, name: str, /) -> Observer: ...
     def latest(self, name: str, /, *, allow_predicted: bool = False, **labels: str) -> Sample: ...
     def latest_all(
         self, pattern: str = "*", /, *, allow_predicted: bool = False, **labels: str

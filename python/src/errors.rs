@@ -28,6 +28,12 @@ create_exception!(
 );
 create_exception!(
     barograph,
+    UnknownNodeError,
+    Error,
+    "No node of this name is mirrored here. `mirrored` lists those that are, `near` those that may have been meant."
+);
+create_exception!(
+    barograph,
     QueryError,
     Error,
     "A query was not answered. `kind` is statement, refused, limit, cancelled, busy or internal."
@@ -42,6 +48,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         "AmbiguousStreamError",
         py.get_type::<AmbiguousStreamError>(),
     )?;
+    module.add("UnknownNodeError", py.get_type::<UnknownNodeError>())?;
     module.add("QueryError", py.get_type::<QueryError>())
 }
 
@@ -54,6 +61,10 @@ pub(crate) fn from_client(py: Python<'_>, error: ClientError) -> PyErr {
         }
         ClientError::Ambiguous { matches, .. } => {
             with(py, AmbiguousStreamError::new_err(text), "matches", matches)
+        }
+        ClientError::UnknownNode(unknown) => {
+            let error = with(py, UnknownNodeError::new_err(text), "near", unknown.near);
+            with(py, error, "mirrored", unknown.mirrored)
         }
         ClientError::Segment(_)
         | ClientError::Selector(_)

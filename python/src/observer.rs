@@ -39,20 +39,58 @@ struct Handles {
     by_text: HashMap<String, StreamHandle>,
 }
 
+/// What an observer is made of.
+#[derive(FromPyObject)]
+enum Origin<'py> {
+    /// Another observer, which reads the same: a subclass wraps one of this class.
+    Observer(PyRef<'py, Observer>),
+    /// A run directory.
+    RunDir(PathBuf),
+}
+
+impl Observer {
+    fn of(client: Client) -> Self {
+        Self {
+            client,
+            clock: SystemClock::new(),
+            held: Mutex::default(),
+        }
+    }
+}
+
 #[pymethods]
 impl Observer {
     #[new]
     #[pyo3(signature = (run_dir=None))]
-    fn new(py: Python<'_>, run_dir: Option<PathBuf>) -> PyResult<Self> {
-        let run_dir = run_dir.map_or_else(RunDir::find, RunDir::new);
-        let clock = SystemClock::new();
-        let client = Client::open(run_dir, Arc::new(clock))
-            .map_err(|error| errors::from_client(py, error))?;
-        Ok(Self {
-            client,
-            clock,
-            held: Mutex::default(),
-        })
+    fn new(py: Python<'_>, run_dir: Option<Origin<'_>>) -> PyResult<Self> {
+        let run_dir = match run_dir {
+            None => RunDir::find(),
+            Some(Origin::RunDir(path)) => RunDir::new(path),
+            Some(Origin::Observer(same)) => return Ok(Self::of(same.client.clone())),
+        };
+        let client = Client::open(run_dir, Arc::new(SystemClock::new()));
+        let client = client.map_err(|error| errors::from_client(py, error))?;
+        Ok(Self::of(client))
+    }
+
+    /// The name of the node whose streams are read.
+    #[getter]
+    fn node(&self) -> String {
+        self.client.node()
+    }
+
+    /// The other nodes whose streams are mirrored here, by name.
+    fn nodes(&self) -> Vec<String> {
+        self.client.nodes()
+    }
+
+    /// The observer of a node of the cluster.
+    #[pyo3(signature = (name, /))]
+    fn of_node(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
+        let found = self.client.of_node(name);
+        found
+            .map(Self::of)
+            .map_err(|error| errors::from_client(py, error))
     }
 
     /// The run directory of the observer.

@@ -81,7 +81,8 @@ impl Sample {
         self.latest.sample.as_ref().map(|_| self.latest.looked_ns)
     }
 
-    /// Whether the value is out of date: the next look is overdue, or the agent is dead.
+    /// Whether the value is out of date: the next look is overdue, the agent is dead, or nothing is
+    /// heard of the mirrored node.
     #[getter]
     fn stale(&self) -> bool {
         self.latest.stale

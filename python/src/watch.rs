@@ -36,7 +36,7 @@ impl Watch {
             age_ns: self.clock.now_ns().saturating_sub(looked_ns).max(0),
             looked_ns,
             interval_ns: 0,
-            stale: false,
+            stale: update.stale,
             sample: Some(update.sample),
         };
         Sample::new(latest, update.lost)

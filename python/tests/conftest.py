@@ -22,15 +22,16 @@ import barograph
 class Demo:
     """A running writer that obeys commands: restart, unplug, plug, close."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, node: str = "demo") -> None:
         self.run_dir = run_dir
+        self._node = node
         self._process: subprocess.Popen[str] | None = None
         self.start()
 
     def start(self) -> None:
         """Starts a writer in the run directory."""
         self._process = subprocess.Popen(
-            [os.environ["BARO_DEMO"], str(self.run_dir)],
+            [os.environ["BARO_DEMO"], str(self.run_dir), self._node],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -149,6 +149,26 @@ impl Target {
     }
 }
 
+/// The node whose streams a command reads: that of its agent, or one that is mirrored there.
+#[derive(Args)]
+struct NodeTarget {
+    /// Another node of the cluster, as it is mirrored in memory of this one (`baro node list`)
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl NodeTarget {
+    fn observer(&self) -> anyhow::Result<Observer> {
+        let observer = self.target.observer()?;
+        Ok(match &self.node {
+            Some(node) => observer.of_node(node)?,
+            None => observer,
+        })
+    }
+}
+
 /// A wrong use that is found after the arguments were parsed: exit code 2.
 #[derive(Debug)]
 struct Usage(String);

@@ -1,5 +1,5 @@
 //! Makes a run directory with living streams, to try the client and the Python package without an
-//! agent: `demo_run_dir DIR`. Commands on standard input: `restart` (another incarnation of the
+//! agent: `demo_run_dir DIR [NODE]`, where NODE is the name of the node. Commands on standard input: `restart` (another incarnation of the
 //! agent), `unplug`, `plug` (the device vdb), `seal` (log segments become Parquet files), `close`
 //! (the agent closes its segment); the program ends with its input. The archive is `DIR/archive`.
 //!
@@ -36,11 +36,11 @@ const TICK: Duration = Duration::from_millis(50);
 type Fault = Box<dyn Error>;
 
 fn main() -> Result<(), Fault> {
-    let dir = PathBuf::from(
-        std::env::args_os()
-            .nth(1)
-            .ok_or("usage: demo_run_dir DIR")?,
-    );
+    let mut arguments = std::env::args_os().skip(1);
+    let dir = arguments.next().ok_or("usage: demo_run_dir DIR [NODE]")?;
+    let dir = PathBuf::from(dir);
+    let node = arguments.next().unwrap_or_else(|| "demo".into());
+    let node = node.to_string_lossy();
     std::fs::create_dir_all(&dir)?;
     let (sender, commands) = sync_channel::<String>(16);
     std::thread::spawn(move || {
@@ -50,7 +50,7 @@ fn main() -> Result<(), Fault> {
             }
         }
     });
-    let mut demo = Demo::start(&dir)?;
+    let mut demo = Demo::start(&dir, &node)?;
     demo.tick()?;
     say("ready")?;
     loop {
@@ -58,7 +58,7 @@ fn main() -> Result<(), Fault> {
             Ok(command) => {
                 if command.trim() == "restart" {
                     drop(demo); // Its archive is released.
-                    demo = Demo::start(&dir)?;
+                    demo = Demo::start(&dir, &node)?;
                     demo.tick()?;
                 } else {
                     demo.obey(command.trim())?;
@@ -116,16 +116,16 @@ impl Demo {
         clippy::too_many_lines,
         reason = "tells one node from its first stream to its last"
     )]
-    fn start(dir: &Path) -> Result<Self, Fault> {
+    fn start(dir: &Path, node: &str) -> Result<Self, Fault> {
         let config = SegmentConfig {
             streams_max: 256,
-            ..SegmentConfig::new("demo")
+            ..SegmentConfig::new(node)
         };
         let archive = std::path::absolute(dir.join("archive"))?;
         let document = format!("{{\"archive\":\"{}\"}}", archive.display());
         std::fs::write(dir.join("agent.json"), document)?;
         let keeper = Keeper::start(
-            ArchiveConfig::new(archive, "demo"),
+            ArchiveConfig::new(archive, node),
             Arc::new(DiskStorage),
             Arc::new(SystemClock::new()),
         )?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use barograph_model::ModelError;
 use barograph_query::QueryError;
-use barograph_stream::StreamError;
+use barograph_stream::{StreamError, UnknownNode};
 use thiserror::Error;
 
 /// Failures of an [`Observer`](crate::Observer).
@@ -34,13 +34,18 @@ pub enum ClientError {
     /// A selector has a syntax error.
     #[error(transparent)]
     Selector(#[from] ModelError),
+    /// No node of this name is mirrored here.
+    #[error(transparent)]
+    UnknownNode(#[from] UnknownNode),
     /// No stream matches a selector.
-    #[error("no stream matches {selector}{}", did_you_mean(near))]
+    #[error("no stream matches {selector}{}{}", in_mirror(mirror_of.as_deref()), did_you_mean(near))]
     UnknownStream {
         /// The selector.
         selector: String,
         /// Names of streams that may have been meant, best first.
         near: Vec<String>,
+        /// The node whose mirror was searched; none if it was the node's own segment.
+        mirror_of: Option<String>,
     },
     /// Several streams match a selector that must match one.
     #[error(
@@ -73,6 +78,11 @@ impl From<QueryError> for ClientError {
             other => Self::Archive(other),
         }
     }
+}
+
+fn in_mirror(mirror_of: Option<&str>) -> String {
+    let of = |node| format!(" in what is mirrored of {node} (see cluster.mirror)");
+    mirror_of.map(of).unwrap_or_default()
 }
 
 fn did_you_mean(near: &[String]) -> String {

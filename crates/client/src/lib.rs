@@ -6,6 +6,9 @@
 //! message to anyone. It has no global state, needs no thread, and goes on when the agent restarts:
 //! it resolves its streams anew, and marks values that are out of date ([`LatestValue::stale`]).
 //!
+//! The streams of other nodes of a cluster, as far as this node mirrors them, are memory of this node
+//! too: [`Observer::of_node`].
+//!
 //! ```no_run
 //! use std::sync::Arc;
 //! use barograph_client::{Observer, RunDir, SystemClock};
@@ -25,6 +28,7 @@ mod fire;
 mod history;
 mod http;
 mod json;
+mod nodes;
 mod observer;
 pub mod publish;
 mod sql;
@@ -39,8 +43,8 @@ pub use barograph_model::NEAR_MAX;
 pub use barograph_query::{Cell, Field, Moment, Rows, Table};
 pub use barograph_stream::calls::CallPayload;
 pub use barograph_stream::{
-    AgentSocket, HEARTBEAT_AGE_NS_MAX, Incarnation, RunDir, SCOPE_OF_ALL, SCOPES_MAX, SystemClock,
-    is_scope,
+    AgentSocket, HEARTBEAT_AGE_NS_MAX, Incarnation, RunDir, SCOPE_OF_ALL, SCOPES_MAX,
+    STALE_AGE_NS_MIN, STALE_INTERVALS, SystemClock, UnknownNode, is_scope,
 };
 pub use error::ClientError;
 pub use fire::{Fire, FireError, Fired, NodeFired, fire};
@@ -49,5 +53,4 @@ pub use json::{latest_json, status_json, streams_json, value_json};
 pub use observer::Observer;
 pub use stream::{StreamHandle, Woken};
 pub use values::{LatestValue, NodeStatus, StreamInfo};
-pub use view::{STALE_AGE_NS_MIN, STALE_INTERVALS};
 pub use watch::{UPDATES_MAX, Update, Watch};

@@ -23,11 +23,14 @@ use crate::{ClientError, StreamHandle, Watch, publish};
 const MATCHES_SHOWN_MAX: usize = 5;
 
 /// Reads the streams of one node in this process: the node's own, and those of applications that
-/// this process may read. Cheap to clone, for use from any thread.
+/// this process may read. Cheap to clone, for use from any thread. The observers of other nodes of
+/// a cluster, as far as they are mirrored here, come from [`Observer::of_node`].
 #[derive(Clone)]
 pub struct Observer {
-    run_dir: RunDir,
-    follower: Arc<ViewFollower>,
+    pub(crate) run_dir: RunDir,
+    pub(crate) follower: Arc<ViewFollower>,
+    /// Of a mirror, the observer of the node that has it.
+    pub(crate) home: Option<Arc<Observer>>,
     databases: Arc<DatabasePool>,
     past: Arc<PastOnce>,
     archive: Arc<ArchiveOnce>,
@@ -42,6 +45,7 @@ impl Observer {
         Ok(Self {
             follower: Arc::new(ViewFollower::open(&run_dir, clock)?),
             run_dir,
+            home: None,
             databases: Arc::default(),
             past: Arc::default(),
             archive: Arc::default(),
@@ -53,8 +57,9 @@ impl Observer {
         &self.run_dir
     }
 
-    /// Returns the state of the node's agent and segment. An error means that another agent has
-    /// taken over and its segment cannot be read.
+    /// Returns the state of the node's agent and segment. Of a mirror, it is that of the mirror, which
+    /// the agent of this node writes: `alive` means that something of the mirrored node was heard.
+    /// An error means that another agent has taken over and its segment cannot be read.
     pub fn status(&self) -> Result<NodeStatus, ClientError> {
         let view = self.follower.follow()?;
         let (segment, now_ns) = (view.segment(), self.follower.now_ns());
@@ -70,6 +75,12 @@ impl Observer {
             refused: view.segments().iter().map(|s| s.refused()).sum(),
             samples: view.streams.iter().filter_map(|k| k.handle.count()).sum(),
         })
+    }
+
+    /// Whether the values of the node are kept up to date, as [`NodeStatus::alive`].
+    pub fn is_alive(&self) -> bool {
+        let view = self.follower.view();
+        view.segment().is_alive(self.follower.now_ns())
     }
 
     /// A counter that grows whenever streams have been registered or retired or the agent has
@@ -152,6 +163,7 @@ impl Observer {
         ClientError::UnknownStream {
             selector: selector.to_string(),
             near,
+            mirror_of: self.run_dir.mirrored_node().map(str::to_owned),
         }
     }
 
@@ -159,7 +171,8 @@ impl Observer {
     /// and labels. Each result is a sample of that time with quality `Predicted`; its error is the
     /// half width of the interval at the agent's confidence, infinite while that is not known.
     /// Streams without a forecast, or with a shorter one, are left out. Ages are those of the looks
-    /// behind the forecast.
+    /// behind the forecast. Streams of another node have a forecast here if it is mirrored as well
+    /// (`forecast.*` in `cluster.mirror`).
     pub fn expected(&self, selector: &Selector, horizon: Duration) -> Vec<LatestValue> {
         expected(
             &self.follower.view(),
@@ -179,7 +192,8 @@ impl Observer {
     /// Returns the past of the matching streams, including ended ones: each sample once, whether it
     /// is in a ring, the log or a Parquet file. Between two samples the older value held. If the
     /// archive cannot be read, these are only the samples of the rings; [`Observer::try_history`]
-    /// returns the reason.
+    /// returns the reason. Of another node, it is what its mirror holds, with what this node keeps of
+    /// its history as an aggregator.
     pub fn history(&self, selector: &Selector, window: &HistoryRange) -> Vec<History> {
         let found = self.try_history(selector, window, &AtomicBool::new(false));
         found.unwrap_or_else(|_| history_of_rings(&self.follower.view(), selector, window))
@@ -194,20 +208,25 @@ impl Observer {
         cancel: &AtomicBool,
     ) -> Result<Vec<History>, SqlFault> {
         let node = self.follower.view().segment().node();
-        history_of(self.past_reader()?, &node, selector, window, cancel)
+        let reader = self.past_reader().map_err(|e| self.fault(e))?;
+        history_of(reader, &node, selector, window, cancel)
     }
 
-    /// The directory of the node's archive, if its agent keeps one.
+    /// The directory of the node's archive, if its agent keeps one; of another node, that of the
+    /// history that this node keeps of it.
     pub fn archive_dir(&self) -> Option<PathBuf> {
         self.past_reader().ok()?.archive_dir()
     }
 
     /// Opens the archive of this observer's run directory.
     pub fn archive(&self) -> Result<ArchiveView, ClientError> {
-        self.archive.open(&self.run_dir, self.follower.clock())
+        let opened = self.archive.open(&self.run_dir, self.follower.clock());
+        opened.map_err(|error| self.of_this(error))
     }
 
-    /// Runs one read-only statement in this process, within its limits.
+    /// Runs one read-only statement in this process, within its limits. An observer of a mirror has
+    /// its streams as the tables `<metric>`; tables that describe an agent (`sources`, `insights`,
+    /// `loss`, …) are refused there, because they are not mirrored.
     pub fn sql(&self, sql: &str, limits: &SqlLimits) -> Result<Rows, SqlFault> {
         self.sql_until(sql, limits, &AtomicBool::new(false))
     }
@@ -219,7 +238,8 @@ impl Observer {
         limits: &SqlLimits,
         cancel: &AtomicBool,
     ) -> Result<Rows, SqlFault> {
-        let mut database = self.databases.take(&self.run_dir, self.follower.clock())?;
+        let taken = self.databases.take(&self.run_dir, self.follower.clock());
+        let mut database = taken.map_err(|error| self.fault(error))?;
         let answer = database.run(sql, limits, cancel);
         self.databases.give(database);
         answer

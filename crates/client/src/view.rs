@@ -5,18 +5,13 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Labels, NS_PER_S, Name, Sample, Selector, SeriesId};
+use barograph_model::{Descriptor, Labels, Name, Sample, Selector, SeriesId};
 use barograph_stream::{
     DirectoryEntry, FollowedStream, LatestSample, PartId, SegmentFollower, SegmentReader,
     StreamReader,
 };
 
 use crate::values::{LatestValue, StreamInfo};
-
-/// A value whose resource was not looked at for so many of its intervals is stale…
-pub const STALE_INTERVALS: i64 = 3;
-/// Least age of a stale value, because a busy machine may be late.
-pub const STALE_AGE_NS_MIN: i64 = NS_PER_S;
 
 #[derive(Debug)]
 pub(crate) struct ViewStream {
@@ -59,12 +54,7 @@ impl ViewStream {
         } else {
             0
         };
-        let late_ns = interval_ns.saturating_mul(STALE_INTERVALS);
-        // A look that is as far in the future is treated the same way: the clock has been set back
-        // since.
-        let away_ns = now_ns.saturating_sub(looked_ns).saturating_abs();
-        let overdue =
-            sample.is_some() && interval_ns > 0 && away_ns > late_ns.max(STALE_AGE_NS_MIN);
+        let overdue = sample.is_some() && self.segment.is_overdue(now_ns, looked_ns, interval_ns);
         let value = LatestValue {
             descriptor: Arc::clone(&self.descriptor),
             sample,

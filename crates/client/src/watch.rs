@@ -29,6 +29,9 @@ pub struct Update {
     pub sample: Sample,
     /// Number of earlier samples of this stream that the ring no longer held.
     pub lost: u64,
+    /// Whether nobody writes the stream's segment at present: its agent is dead, or nothing is heard
+    /// of the mirrored node.
+    pub stale: bool,
 }
 
 /// Follows the streams that match a selector: first the newest sample of each, then every later
@@ -154,6 +157,7 @@ impl Watch {
     fn collect(&mut self) -> Vec<Update> {
         let mut updates = Vec::new();
         let mut samples = Vec::new();
+        let now_ns = self.follower.now_ns();
         let streams = self.watched.len();
         for step in 0..streams {
             let index = (self.turn + step) % streams;
@@ -168,6 +172,7 @@ impl Watch {
             };
             *cursor = scan.cursor;
             let mut lost = scan.lost;
+            let stale = !samples.is_empty() && !known.is_alive(now_ns);
             for sample in samples.drain(..) {
                 let descriptor = Arc::clone(&known.descriptor);
                 updates.push(Update {
@@ -175,6 +180,7 @@ impl Watch {
                     descriptor,
                     sample,
                     lost,
+                    stale,
                 });
                 lost = 0;
             }

@@ -8,6 +8,7 @@
 
 mod expected;
 mod node;
+mod nodes;
 mod present;
 mod publishing;
 mod restart;

@@ -1,7 +1,7 @@
 //! One stream of a feed: what of it was sent, and the writing of its next samples.
 
 use barograph_model::{Sample, ValueType};
-use barograph_stream::{DirectoryEntry, StreamReader};
+use barograph_stream::{DirectoryEntry, MIRROR_LOOKS_NS, StreamReader};
 
 use crate::feed_past::FeedPast;
 use crate::frame::FrameWriter;
@@ -13,8 +13,6 @@ pub(crate) const FRAME_BYTES: usize = 64 << 10;
 const PIECE_SAMPLES: u64 = 1_024;
 /// Most bytes of long values that are written as one batch.
 const PIECE_BYTES: usize = 128 << 10;
-/// Shortest time between two notes that an unchanged value was looked at again, in ns.
-const LOOKS_NS: i64 = 1_000_000_000;
 
 /// What a feed has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,7 +106,7 @@ impl FeedLane {
                 counts.samples += piece.len() as u64;
             }
         }
-        if looked_ns.saturating_sub(self.looked_ns) >= LOOKS_NS && self.sent > 0 {
+        if looked_ns.saturating_sub(self.looked_ns) >= MIRROR_LOOKS_NS && self.sent > 0 {
             self.looked_ns = looked_ns;
             writer.batch(stream, (self.sent + 1, looked_ns), &[]);
         }

@@ -57,7 +57,7 @@ module baro
     type(c_ptr) :: pointer = c_null_ptr
   end type
 
-  ! The streams of this node, for reading.
+  ! The streams of this node, or of another one that is mirrored here, for reading.
   type, public :: baro_node
     private
     type(c_ptr) :: pointer = c_null_ptr
@@ -127,7 +127,7 @@ module baro
   public :: baro_declare_knob, baro_knob_real, baro_knob_int, baro_knob_logical, baro_fire, baro_set_knob
   public :: baro_open, baro_close, baro_is_enabled, baro_lost, baro_refused_count, baro_label
   public :: baro_publication, baro_value, baro_put, baro_put_json, baro_frame, baro_commit, baro_error
-  public :: baro_node_open, baro_node_close, baro_latest, baro_latest_expected
+  public :: baro_node_open, baro_node_open_mirrored, baro_node_is_alive, baro_node_close, baro_latest, baro_latest_expected
   public :: baro_subscribe, baro_subscription_next, baro_subscription_close
 
   ! Puts a value with the time of the call.
@@ -476,6 +476,22 @@ contains
   function baro_node_open() result(node)
     type(baro_node) :: node
     node%pointer = c_baro_node_open(c_null_ptr)
+  end function
+
+  ! Maps the streams of another node of the cluster, as they are mirrored in memory of this one. If
+  ! there is no such mirror, reading it is an error; baro_error() names the nodes that are mirrored.
+  function baro_node_open_mirrored(node, name) result(mirrored)
+    type(baro_node), intent(in) :: node
+    character(len=*), intent(in) :: name
+    type(baro_node) :: mirrored
+    mirrored%pointer = c_baro_node_open_mirrored(node%pointer, c_text(name))
+  end function
+
+  ! Whether the values are kept up to date: the agent lives, and another node is heard.
+  function baro_node_is_alive(node) result(is_alive)
+    type(baro_node), intent(in) :: node
+    logical :: is_alive
+    is_alive = c_baro_node_is_alive(node%pointer) > 0
   end function
 
   subroutine baro_node_close(node)

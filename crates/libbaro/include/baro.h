@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 #define BARO_VERSION_MAJOR 1
-#define BARO_VERSION_MINOR 4
+#define BARO_VERSION_MINOR 5
 
 /* The library's version: major << 16 | minor. */
 uint32_t baro_version(void);
@@ -49,7 +49,7 @@ uint32_t baro_version(void);
 #define BARO_NOTHING 1     /* there is nothing (yet), or it did not come in time */
 #define BARO_E_ARGUMENT -1 /* a null pointer, a text that is not UTF-8, an invalid selector */
 #define BARO_E_NO_AGENT -2 /* no agent has ever been here, or its segment cannot be read */
-#define BARO_E_UNKNOWN -3  /* no stream matches, or more than one */
+#define BARO_E_UNKNOWN -3  /* no stream matches, or more than one; no such node is mirrored */
 #define BARO_E_TYPE -4     /* a text where a number was expected */
 #define BARO_E_SQL -5      /* the statement is wrong, refused, or beyond a limit */
 #define BARO_E_REFUSED -6  /* a name, label or declaration that is not accepted */
@@ -467,6 +467,18 @@ typedef struct baro_table baro_table_t;   /* for use by any thread */
  * Returns null if no agent has ever been there. */
 baro_node_t *baro_node_open(const char *run_dir);
 void baro_node_close(baro_node_t *node);
+
+/* Maps the streams of another node of the cluster, as the agent of this node mirrors them (since
+ * 1.5), for all functions below; the name of this node maps its own. Values are then read as those of
+ * this node are, in nanoseconds; their ages are by the clock of this node. The result may be used
+ * after node was closed, stays usable when the other node or the agent of this one restarts, and is
+ * closed by baro_node_close. Returns null on error: baro_error() names the nodes that are mirrored. */
+baro_node_t *baro_node_open_mirrored(const baro_node_t *node, const char *name);
+
+/* Whether the values of a node are kept up to date (since 1.5): 1 if its agent lives, and something
+ * was heard of it in the last 5 s if it is another node; 0 if not, and its values are out of date.
+ * Negative on error. */
+int baro_node_is_alive(const baro_node_t *node);
 
 /* Reads the newest value of the one stream that a selector like disk.read.bytes{device=vda}
  * matches: its time (ns since the epoch) and the time since the last look at its resource (ns).

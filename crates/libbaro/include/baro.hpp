@@ -491,7 +491,7 @@ private:
     std::unique_ptr<baro_table_t, closer> table_;
 };
 
-/// The streams of this node, for reading.
+/// The streams of this node, or of another one that is mirrored here, for reading.
 class node {
 public:
     explicit node(const char *run_dir = nullptr) : node_(baro_node_open(run_dir))
@@ -499,6 +499,17 @@ public:
         if (!node_)
             throw error(BARO_E_NO_AGENT);
     }
+    /// Another node of the cluster, as it is mirrored in memory of this one; it may outlive this
+    /// object. The name of this node gives its own streams.
+    node mirrored(const std::string &name) const
+    {
+        baro_node_t *found = baro_node_open_mirrored(node_.get(), name.c_str());
+        if (!found)
+            throw error(BARO_E_UNKNOWN);
+        return node(found);
+    }
+    /// Whether the values are kept up to date: the agent lives, and another node is heard.
+    bool is_alive() const noexcept { return baro_node_is_alive(node_.get()) > 0; }
     baro::stream stream(const char *selector) const
     {
         baro_stream_t *found = baro_stream_open(node_.get(), selector);
@@ -525,6 +536,7 @@ public:
     }
 
 private:
+    explicit node(baro_node_t *given) : node_(given) {}
     struct closer {
         void operator()(baro_node_t *given) const noexcept { baro_node_close(given); }
     };

@@ -24,7 +24,7 @@ mod subscribe;
 
 /// The version of `baro.h` that this library implements: major in the upper half, minor in the
 /// lower. Within a major version, an older header works with a newer library.
-pub const VERSION: u32 = 1 << 16 | 4;
+pub const VERSION: u32 = 1 << 16 | 5;
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]

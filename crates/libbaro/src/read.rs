@@ -30,7 +30,9 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let code = match &error {
             ClientError::Selector(_) => E_ARGUMENT,
-            ClientError::UnknownStream { .. } | ClientError::Ambiguous { .. } => E_UNKNOWN,
+            ClientError::UnknownStream { .. }
+            | ClientError::Ambiguous { .. }
+            | ClientError::UnknownNode(_) => E_UNKNOWN,
             _ => E_NO_AGENT,
         };
         Self::new(code, error)
@@ -55,6 +57,31 @@ pub(crate) unsafe extern "C" fn baro_node_open(run_dir: *const c_char) -> *mut O
             give(Observer::open(run_dir, Arc::new(SystemClock::new()))?)
         },
     )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `name` is null or a C string.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn baro_node_open_mirrored(
+    node: *const Observer,
+    name: *const c_char,
+) -> *mut Observer {
+    guarded(
+        |_| std::ptr::null_mut(),
+        || {
+            // SAFETY: the caller upholds the requirements of this function.
+            let name = unsafe { text(name, "the name of the node") }?;
+            give(thing(node)?.of_node(name)?)
+        },
+    )
+}
+
+/// See `baro.h`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn baro_node_is_alive(node: *const Observer) -> c_int {
+    guarded(|code| code, || Ok(thing(node)?.is_alive().into()))
 }
 
 /// See `baro.h`.

@@ -324,9 +324,42 @@ fn the_newest_values_and_sql_are_read_from_c() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let _segment = segment(dir.path());
+    let _segments = (segment(dir.path()), mirrors(dir.path()));
     let mut command = command(&program, dir.path());
     must(&command.arg(dir.path()).output().unwrap());
+}
+
+/// The mirrors of two other nodes: n2, and n3, of which nothing was heard for a minute.
+fn mirrors(run_dir: &Path) -> [Segment; 2] {
+    let now_ns = SystemClock::new().now_ns();
+    let mirror = |node: &str, number: f64, heard_ns: i64| {
+        let dir = RunDir::new(run_dir).mirror(node);
+        std::fs::create_dir_all(dir.path()).unwrap();
+        let config = SegmentConfig::new(node);
+        let mut segment = Segment::create(&dir.segment(), config, heard_ns).unwrap();
+        segment.heartbeat(heard_ns);
+        let stream = descriptor("disk.read.bytes", &[("device", "vda")], ValueType::Float);
+        let mut writer = segment.register(&stream, Some(16), heard_ns).unwrap();
+        let sample = Sample::measured(heard_ns, Value::Float(number));
+        writer.append(&sample).unwrap();
+        segment
+    };
+    let minute_ns = 60_000_000_000;
+    [
+        mirror("n2", 7.5, now_ns),
+        mirror("n3", 8.5, now_ns - minute_ns),
+    ]
+}
+
+fn descriptor(name: &str, labels: &[(&str, &str)], value_type: ValueType) -> Descriptor {
+    Descriptor {
+        name: Name::new(name).unwrap(),
+        labels: Labels::new(labels.iter().copied()).unwrap(),
+        value_type,
+        unit: Unit::new("bytes").unwrap(),
+        kind: Kind::Gauge,
+        help: "what it is".into(),
+    }
 }
 
 /// A segment with a number, a text, a stream without a sample, and a stream with a forecast: 10 was
@@ -336,14 +369,6 @@ fn segment(run_dir: &Path) -> Segment {
     let path = RunDir::new(run_dir).segment();
     let mut segment = Segment::create(&path, SegmentConfig::new("n1"), now_ns).unwrap();
     segment.heartbeat(now_ns);
-    let descriptor = |name: &str, labels: &[(&str, &str)], value_type| Descriptor {
-        name: Name::new(name).unwrap(),
-        labels: Labels::new(labels.iter().copied()).unwrap(),
-        value_type,
-        unit: Unit::new("bytes").unwrap(),
-        kind: Kind::Gauge,
-        help: "what it is".into(),
-    };
     for (name, labels, value) in [
         (
             "disk.read.bytes",
@@ -385,7 +410,7 @@ fn each_class_of_cpp_does_what_it_says() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let _segment = segment(dir.path());
+    let _segments = (segment(dir.path()), mirrors(dir.path()));
     let mut command = command(&program, dir.path());
     must(&command.arg(dir.path()).output().unwrap());
     let bytes = Put::Bytes(b"\0b".to_vec());
@@ -398,7 +423,7 @@ fn each_procedure_of_fortran_does_what_it_says() {
     let sources = [build::here().join("fortran/baro.f90"), here("kinds.f90")];
     if let Some(program) = program(workshop.path(), Language::Fortran, &sources, &["-lbaro"]) {
         let dir = tempfile::tempdir().unwrap();
-        let _segment = segment(dir.path());
+        let _segments = (segment(dir.path()), mirrors(dir.path()));
         must(&command(&program, dir.path()).output().unwrap());
         check_kinds(&left(dir.path()), &[]);
     }

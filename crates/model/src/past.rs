@@ -99,4 +99,10 @@ pub trait Past: Send + Sync {
         request: &PastRequest<'_>,
         step_ns: i64,
     ) -> Result<Vec<(PastSeries, Buckets)>, SqlFault>;
+
+    /// Returns the past of another node, as far as it is mirrored here or kept here as an
+    /// aggregator; `None` if there is no mirror of that name.
+    fn of_node(&self, _node: &str) -> Result<Option<Box<dyn Past>>, SqlFault> {
+        Ok(None)
+    }
 }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use crate::cell::{CellRow, CellValue};
-use crate::error::{failed, internal};
+use crate::error::{failed, internal, usage};
 use crate::listing::{Batches, one};
 use crate::live::Live;
 
@@ -38,6 +38,9 @@ pub(crate) fn per_scope(
     name: &'static str,
     columns: DocumentColumns,
 ) -> Result<Batches> {
+    if let Some(run_dir) = live.run_dir() {
+        check_is_here(&run_dir)?;
+    }
     live.attend().map_err(failed)?;
     let mut rows = Vec::new();
     for (scope, run_dir) in live.scopes() {
@@ -84,6 +87,9 @@ pub(crate) fn calls(
     name: &'static str,
     columns: DocumentColumns,
 ) -> Result<Batches> {
+    if let Some(run_dir) = live.run_dir() {
+        check_is_here(&run_dir)?;
+    }
     live.attend().map_err(failed)?;
     let mut all = Vec::new();
     for (scope, run_dir) in live.scopes() {
@@ -114,11 +120,24 @@ type Object = serde_json::Map<String, Json>;
 
 /// The rows of a document, before they are cells.
 pub(crate) fn rows_of<T: DeserializeOwned>(run_dir: &RunDir, name: &'static str) -> Result<Vec<T>> {
+    check_is_here(run_dir)?;
     let Some(bytes) = run_dir.document(name).map_err(internal)? else {
         return Ok(Vec::new()); // The agent has not written it yet.
     };
     serde_json::from_slice(&bytes)
         .map_err(|e| internal(format!("the agent's {name} is damaged: {e}")))
+}
+
+/// Refuses to answer from the documents of another node, since only its streams are mirrored: an
+/// answer without rows would say that it has no losses, no insights and no rules.
+fn check_is_here(run_dir: &RunDir) -> Result<()> {
+    match run_dir.mirrored_node() {
+        None => Ok(()),
+        Some(node) => Err(usage(format!(
+            "the streams of {node} are mirrored here, and this table is not: ask the node itself \
+             (`baro sql --nodes {node}`)"
+        ))),
+    }
 }
 
 /// The reason why an insight has no streams, and so no table, if `table` is an insight's.

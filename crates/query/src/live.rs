@@ -283,6 +283,11 @@ impl Live {
         }
     }
 
+    #[cfg(feature = "bundled")]
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     pub(crate) fn now_ns(&self) -> i64 {
         self.clock.now_ns()
     }

@@ -14,7 +14,7 @@ use barograph_model::{
     Buckets, Clock, Columns, Past, PastRequest, PastSamples, PastSeries, SAMPLE_BYTES, Span,
     SqlFault, SqlFaultKind,
 };
-use barograph_stream::{RunDir, ScopeChoice};
+use barograph_stream::{RunDir, ScopeChoice, StreamError, is_node_name};
 
 use crate::QueryError;
 use crate::asof::{append, order_by_time, sorted};
@@ -141,6 +141,17 @@ impl PastReader {
 }
 
 impl Past for PastReader {
+    fn of_node(&self, node: &str) -> Result<Option<Box<dyn Past>>, SqlFault> {
+        let Some(run_dir) = self.live.run_dir().filter(|_| is_node_name(node)) else {
+            return Ok(None);
+        };
+        let clock = Arc::clone(self.live.clock());
+        match Self::open(&run_dir.mirror(node), ScopeChoice::None, clock) {
+            Err(QueryError::Stream(StreamError::NoAgent { .. })) => Ok(None),
+            opened => Ok(Some(Box::new(opened?.with_threads(self.live.threads())))),
+        }
+    }
+
     fn series(&self, request: &PastRequest<'_>) -> Result<Vec<PastSeries>, SqlFault> {
         let (reading, snapshot) = self.take(request.wanted, request.span)?;
         let series = order(&reading).into_iter();

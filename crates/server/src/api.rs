@@ -118,14 +118,15 @@ pub(crate) async fn status(
     .await
 }
 
-/// `GET /api/v1/streams?match=P`
+/// `GET /api/v1/streams?match=P&node=NAME`
 pub(crate) async fn streams(
     State(app): SharedApp,
     asking: RequestOrigin,
     RawQuery(query): RawQuery,
 ) -> HandlerAnswer {
-    let selectors = Params::parse(query.as_deref(), &["match"])?.selectors()?;
-    app.render(asking, JSON, move |_, view| {
+    let params = Params::parse(query.as_deref(), &["match", "node"])?;
+    let selectors = params.selectors()?;
+    app.render_of(params.node()?, asking, JSON, move |_, view| {
         let meant = view.select(&selectors).into_iter();
         let list: Vec<_> = meant
             .map(|at| StreamJson::of(&view.streams[at], None))
@@ -135,16 +136,16 @@ pub(crate) async fn streams(
     .await
 }
 
-/// `GET /api/v1/latest?match=P&allow_predicted=true`
+/// `GET /api/v1/latest?match=P&allow_predicted=true&node=NAME`
 pub(crate) async fn latest(
     State(app): SharedApp,
     asking: RequestOrigin,
     RawQuery(query): RawQuery,
 ) -> HandlerAnswer {
-    let params = Params::parse(query.as_deref(), &["match", "allow_predicted"])?;
+    let params = Params::parse(query.as_deref(), &["match", "allow_predicted", "node"])?;
     let allow_predicted = params.flag("allow_predicted")?;
     let selectors = params.selectors()?;
-    app.render(asking, JSON, move |app, view| {
+    app.render_of(params.node()?, asking, JSON, move |app, view| {
         let now_ns = app.clock.now_ns();
         let meant = view.select(&selectors).into_iter();
         let list: Vec<_> = meant

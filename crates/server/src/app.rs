@@ -8,7 +8,7 @@ use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::response::Response;
 use barograph_model::{Clock, MemoryBudget, Past, SqlEngine};
-use barograph_stream::StreamError;
+use barograph_stream::{StreamError, is_node_name};
 use tokio::sync::{Semaphore, watch as signal};
 
 use crate::config::{IngestConfig, NodeInfo, ServerLimits};
@@ -168,9 +168,57 @@ impl App {
         self.views.current(self.clock.now_ns())
     }
 
+    /// The view of a node at present: of this one, or of one that is mirrored here.
+    fn view_of(&self, node: Option<&str>) -> Result<Arc<ServedView>, Fault> {
+        let own = self.view()?;
+        let Some(node) = self.other(node, &own)? else {
+            return Ok(own);
+        };
+        let mirror = self.views.of_mirror(node, self.clock.now_ns())?;
+        mirror.ok_or_else(|| self.unknown_node(node, &own))
+    }
+
+    /// The past of a node that is mirrored here, if it is named and not this one.
+    pub(crate) fn past_of(&self, node: Option<&str>) -> Result<Option<Box<dyn Past>>, Fault> {
+        let own = self.view()?;
+        let Some(node) = self.other(node, &own)? else {
+            return Ok(None);
+        };
+        let past = self.past.of_node(node)?;
+        past.map(Some).ok_or_else(|| self.unknown_node(node, &own))
+    }
+
+    /// The named node, if it is another one. A name that no node can have must not become part of a
+    /// path.
+    fn other<'n>(&self, node: Option<&'n str>, own: &ServedView) -> Result<Option<&'n str>, Fault> {
+        match node.filter(|node| *node != own.segment().node()) {
+            Some(node) if !is_node_name(node) => Err(self.unknown_node(node, own)),
+            other => Ok(other),
+        }
+    }
+
+    fn unknown_node(&self, node: &str, own: &ServedView) -> Fault {
+        let unknown = self
+            .views
+            .run_dir()
+            .unknown_node(node, &own.segment().node());
+        Fault::unknown(unknown.to_string())
+    }
+
     /// Makes a small answer from the current view, on a thread that may compute.
     pub(crate) async fn render(
         self: &Arc<Self>,
+        asking: RequestOrigin,
+        content_type: &'static str,
+        make: impl FnOnce(&Self, &ServedView) -> Result<Vec<u8>, Fault> + Send + 'static,
+    ) -> HandlerAnswer {
+        self.render_of(None, asking, content_type, make).await
+    }
+
+    /// Like [`App::render`], from the view of this node or of a mirrored one.
+    pub(crate) async fn render_of(
+        self: &Arc<Self>,
+        node: Option<String>,
         RequestOrigin(way, client): RequestOrigin,
         content_type: &'static str,
         make: impl FnOnce(&Self, &ServedView) -> Result<Vec<u8>, Fault> + Send + 'static,
@@ -185,7 +233,7 @@ impl App {
         };
         let app = Arc::clone(self);
         deliver(delivery, move |mut pieces| {
-            let bytes = make(&app, &*app.view()?)?;
+            let bytes = make(&app, &*app.view_of(node.as_deref())?)?;
             pieces.whole(&bytes)?;
             pieces.finish()
         })

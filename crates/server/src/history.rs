@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::{RawQuery, State};
 use barograph_model::{
-    DAY_S, Descriptor, NS_PER_S, PIECE_BYTES, PastRequest, PastSeries, Selector, Span, duration_ns,
-    instant_ns,
+    DAY_S, Descriptor, NS_PER_S, PIECE_BYTES, Past, PastRequest, PastSeries, Selector, Span,
+    duration_ns, instant_ns,
 };
 
 use crate::app::{App, HandlerAnswer, JSON, RequestOrigin, SharedApp};
@@ -45,9 +45,11 @@ struct Question {
     /// The instant after the last one; `i64::MAX` if not given.
     stop: i64,
     grain: Grain,
+    /// The node whose past is meant; none for this one.
+    node: Option<String>,
 }
 
-/// `GET /api/v1/history?match=P&start=&stop=[&step=|&points=]`: start <= ts < stop.
+/// `GET /api/v1/history?match=P&start=&stop=[&step=|&points=][&node=NAME]`: start <= ts < stop.
 pub(crate) async fn history(
     State(app): SharedApp,
     RequestOrigin(way, client): RequestOrigin,
@@ -65,7 +67,8 @@ pub(crate) async fn history(
 
 impl Question {
     fn read(query: Option<&str>, now_ns: i64) -> Result<Self, Fault> {
-        let params = Params::parse(query, &["match", "start", "stop", "step", "points"])?;
+        let known = ["match", "start", "stop", "step", "points", "node"];
+        let params = Params::parse(query, &known)?;
         let instant = |name| {
             let text = params.one(name)?;
             let read =
@@ -82,10 +85,13 @@ impl Question {
             start,
             stop,
             grain: Grain::read(&params)?,
+            node: params.node()?,
         })
     }
 
     fn answer(&self, app: &App, cancel: &AtomicBool, into: &mut AnswerPieces) -> Result<(), Fault> {
+        let mirror = app.past_of(self.node.as_deref())?;
+        let past: &dyn Past = mirror.as_deref().unwrap_or(&*app.past);
         if self.start == self.stop {
             return into.json(&[(); 0]);
         }
@@ -110,7 +116,7 @@ impl Question {
         };
         let step_ns = match self.grain {
             Grain::Raw => {
-                let mut list = app.past.read(&request(span))?;
+                let mut list = past.read(&request(span))?;
                 list.sort_by(|a, b| by_name(&a.series, &b.series));
                 held.give(2 * PIECE_BYTES);
                 return each(into, list, |samples, into| {
@@ -119,12 +125,12 @@ impl Question {
             }
             Grain::Step(step_ns) => step_ns,
             Grain::Points(points) => {
-                let known = app.past.series(&request(span))?;
+                let known = past.series(&request(span))?;
                 let now_ns = app.clock.now_ns();
                 step_for(clipped(span, &known, now_ns), points)
             }
         };
-        let mut list = app.past.buckets(&request(whole(span, step_ns)), step_ns)?;
+        let mut list = past.buckets(&request(whole(span, step_ns)), step_ns)?;
         list.sort_by(|(a, _), (b, _)| by_name(a, b));
         held.give(2 * PIECE_BYTES);
         each(into, list, |(series, buckets), into| {
@@ -296,6 +302,9 @@ mod tests {
         check("points=many", Err("not an integer"));
         check("points=1&step=1s", Err("not both"));
         check("start=2&stop=1", Err("start=2 is after stop=1"));
-        check("every=1", Err("known: match, start, stop, step, points"));
+        check(
+            "every=1",
+            Err("known: match, start, stop, step, points, node"),
+        );
     }
 }

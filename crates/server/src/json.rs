@@ -76,6 +76,7 @@ pub(crate) struct LatestJson<'a> {
     age_ns: i64,
     looked_ts: i64,
     unit: &'a str,
+    stale: bool,
 }
 
 impl<'a> LatestJson<'a> {
@@ -114,6 +115,7 @@ impl<'a> LatestJson<'a> {
             age_ns: now_ns.saturating_sub(looked_ns).max(0),
             looked_ts: looked_ns,
             unit: d.unit.as_str(),
+            stale: stream.is_stale(looked_ns, now_ns),
         }
     }
 }

@@ -90,6 +90,11 @@ impl Params {
         }
     }
 
+    /// The node whose streams are meant; none for this one.
+    pub(crate) fn node(&self) -> Result<Option<String>, Fault> {
+        Ok(self.one("node")?.map(str::to_owned))
+    }
+
     fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0
             .iter()

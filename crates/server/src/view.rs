@@ -49,6 +49,13 @@ impl ServedStream {
         (self.segment.incarnation(), slot, generation)
     }
 
+    /// Whether a value that was looked at then is out of date at `now_ns`: the next look is overdue, or
+    /// nobody writes the segment.
+    pub(crate) fn is_stale(&self, looked_ns: i64, now_ns: i64) -> bool {
+        let is_overdue = || (self.segment).is_overdue(now_ns, looked_ns, self.interval_ns());
+        !self.segment.is_alive(now_ns) || is_overdue()
+    }
+
     /// The present interval between looks at its resource, in ns; 0 if unknown.
     pub(crate) fn interval_ns(&self) -> i64 {
         self.segment.interval_ns(&self.entry)
@@ -158,6 +165,19 @@ impl ServedViews {
     /// The run directory that holds the segments.
     pub(crate) fn run_dir(&self) -> &RunDir {
         &self.run_dir
+    }
+
+    /// The view of the mirror of another node at `now_ns`; `None` if there is no mirror of that name.
+    /// It is opened for each request: a mirror is read seldom, and what nobody reads is not held.
+    pub(crate) fn of_mirror(
+        &self,
+        node: &str,
+        now_ns: i64,
+    ) -> Result<Option<Arc<ServedView>>, StreamError> {
+        match Seen::open(&self.run_dir.mirror(node), now_ns) {
+            Err(StreamError::NoAgent { .. }) => Ok(None),
+            opened => Ok(Some(opened?.view)),
+        }
     }
 
     /// The view at `now_ns`; if nothing has changed this costs a `stat` and a load for each

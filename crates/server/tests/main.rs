@@ -11,6 +11,7 @@ mod life;
 mod limits;
 mod memory;
 mod metrics;
+mod nodes;
 mod prometheus;
 mod prometheus_equal;
 mod promql;

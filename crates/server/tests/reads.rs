@@ -112,7 +112,7 @@ fn latest_says_how_old_it_is() {
         json!([{
             "name": "disk.read.bytes", "labels": {"device": "vda"}, "ts": T0 + S,
             "value": (1i64 << 60) + 2, "quality": "measured", "error": 0.0,
-            "age_ns": 2 * S, "looked_ts": T0 + 3 * S, "unit": "bytes",
+            "age_ns": 2 * S, "looked_ts": T0 + 3 * S, "unit": "bytes", "stale": false,
         }])
     );
     let not_finite = fixture.get("/api/v1/latest?match=disk.busy.ratio");
@@ -154,7 +154,7 @@ fn latest_may_be_predicted() {
         json!({
             "name": "disk.read.bytes", "labels": {"device": "vda"}, "ts": T0 + 3 * S,
             "value": 120.0, "quality": "predicted", "error": null,
-            "age_ns": 2 * S, "looked_ts": T0 + S, "unit": "bytes",
+            "age_ns": 2 * S, "looked_ts": T0 + S, "unit": "bytes", "stale": false,
         })
     );
     assert_eq!(found[1], measured[1]);

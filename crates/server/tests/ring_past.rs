@@ -75,6 +75,12 @@ impl RingPast {
 }
 
 impl Past for RingPast {
+    fn of_node(&self, node: &str) -> Result<Option<Box<dyn Past>>, SqlFault> {
+        let mirror = self.run_dir.mirror(node);
+        let is_there = mirror.segment().exists();
+        Ok(is_there.then(|| Box::new(Self::new(mirror)) as Box<dyn Past>))
+    }
+
     fn series(&self, request: &PastRequest<'_>) -> Result<Vec<PastSeries>, SqlFault> {
         let mut list = Vec::new();
         self.walk(request, |series, _| {

@@ -37,11 +37,13 @@ pub mod ingest;
 mod layout;
 mod line;
 mod map;
+mod mirrors;
 mod priority;
 mod reader;
 mod run_dir;
 mod segment;
 mod slots;
+mod stale;
 mod trusted_dir;
 mod user;
 mod writer;
@@ -71,6 +73,7 @@ pub use layout::{
     STREAMS_DEFAULT, STREAMS_MAX, VALUE_BYTES_DEFAULT, VERSION_MAJOR, VERSION_MINOR, WAKE_BITS,
 };
 pub use line::NUMBER_MAX;
+pub use mirrors::UnknownNode;
 pub use priority::{NICE, give_way};
 pub use reader::{HEARTBEAT_AGE_NS_MAX, SegmentReader, SegmentState};
 pub use run_dir::{
@@ -78,6 +81,7 @@ pub use run_dir::{
     SCOPES_DIR, SCOPES_MAX, is_node_name, is_scope,
 };
 pub use segment::{Segment, SegmentConfig};
+pub use stale::{MIRROR_LOOKS_NS, STALE_AGE_NS_MIN, STALE_INTERVALS};
 pub use trusted_dir::{DOCUMENT_BYTES_MAX, TrustedDir};
 pub use user::user_name;
 pub use writer::StreamWriter;

@@ -186,6 +186,11 @@ impl SegmentReader {
         self.state() == SegmentState::Live && away_ns <= HEARTBEAT_AGE_NS_MAX
     }
 
+    /// Whether this is the mirror of another node, in a run directory.
+    pub fn is_mirror(&self) -> bool {
+        self.place.run_dir.mirrored_node().is_some()
+    }
+
     /// The identity of the writer's life.
     pub fn incarnation(&self) -> Incarnation {
         self.geometry.incarnation

@@ -205,6 +205,12 @@ impl RunDir {
         }
     }
 
+    /// If this is the directory of a mirror ([`RunDir::mirror`]), the name of the mirrored node.
+    pub fn mirrored_node(&self) -> Option<&str> {
+        let (above, name) = self.below.as_ref()?;
+        (*above == NODES_DIR).then_some(name.as_str())
+    }
+
     /// The mirrors of other nodes, by name.
     pub fn mirrors(&self) -> Vec<(String, Self)> {
         let Ok(above) = self.open().and_then(|place| place.below(NODES_DIR)) else {

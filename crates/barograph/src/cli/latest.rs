@@ -4,7 +4,7 @@ use barograph_client::LatestValue;
 use barograph_model::Quality;
 use clap::Args;
 
-use super::{Target, format, output, selector};
+use super::{NodeTarget, format, output, selector};
 
 /// Arguments of `baro latest`.
 #[derive(Args)]
@@ -19,13 +19,13 @@ pub(super) struct Latest {
     #[arg(long)]
     predicted: bool,
     #[command(flatten)]
-    target: Target,
+    node: NodeTarget,
 }
 
 impl Latest {
     /// Runs the command.
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let observer = self.target.observer()?;
+        let observer = self.node.observer()?;
         let selector = selector(&self.name, &self.labels)?;
         let values = match self.predicted {
             true => observer.latest_predicted(&selector),
@@ -34,7 +34,7 @@ impl Latest {
         if values.is_empty() {
             return Err(observer.unknown(&selector).into());
         }
-        if self.target.json {
+        if self.node.target.json {
             return output::print_json(&barograph_client::latest_json(&values));
         }
         let mut rows: Vec<Vec<String>> = values.iter().map(row).collect();

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Target, output, selector};
+use super::{NodeTarget, output, selector};
 
 /// Arguments of `baro streams`.
 #[derive(Args)]
@@ -11,19 +11,19 @@ pub(super) struct Streams {
     #[arg(default_value = "*")]
     pattern: String,
     #[command(flatten)]
-    target: Target,
+    node: NodeTarget,
 }
 
 impl Streams {
     /// Runs the command.
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let observer = self.target.observer()?;
+        let observer = self.node.observer()?;
         let selector = selector(&self.pattern, &[])?;
         let streams = observer.streams(&selector);
         if streams.is_empty() && selector.name.is_literal() {
             return Err(observer.unknown(&selector).into());
         }
-        if self.target.json {
+        if self.node.target.json {
             return output::print_json(&barograph_client::streams_json(&streams));
         }
         let rows: Vec<Vec<String>> = streams

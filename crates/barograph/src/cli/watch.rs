@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Target, format, output, selector};
+use super::{NodeTarget, format, output, selector};
 
 /// Longest wait before the command checks whether it should end.
 const SLICE: Duration = Duration::from_millis(500);
@@ -21,13 +21,13 @@ pub(super) struct Watch {
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     #[command(flatten)]
-    target: Target,
+    node: NodeTarget,
 }
 
 impl Watch {
     /// Runs the command until its count is reached or its output closed.
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let observer = self.target.observer()?;
+        let observer = self.node.observer()?;
         let selector = selector(&self.name, &self.labels)?;
         if observer.streams(&selector).is_empty() && selector.name.is_literal() {
             return Err(observer.unknown(&selector).into());
@@ -39,11 +39,7 @@ impl Watch {
             let lives = observer.status().is_ok_and(|s| s.alive);
             if lives != alive {
                 alive = lives;
-                output::tell(if alive {
-                    "baro: the agent is back\n"
-                } else {
-                    "baro: the agent is dead, waiting for the next\n"
-                });
+                output::tell(&told(observer.is_mirror().then(|| observer.node()), alive));
             }
             for update in watch.next(SLICE).into_iter().flatten() {
                 self.print(&update)?;
@@ -57,7 +53,7 @@ impl Watch {
     }
 
     fn print(&self, update: &barograph_client::Update) -> anyhow::Result<()> {
-        if self.target.json {
+        if self.node.target.json {
             return output::print_json(&json(update));
         }
         let (descriptor, sample) = (&update.descriptor, &update.sample);
@@ -70,6 +66,17 @@ impl Watch {
         let line = format!("{time:.3}  {descriptor}  {value}{lost}");
         output::print(&format!("{}\n", output::plain(&line)))
     }
+}
+
+/// The line for a change of what is heard: of the agent, or of another node by its name.
+fn told(node: Option<String>, alive: bool) -> String {
+    let line = match (node, alive) {
+        (None, true) => "the agent is back".into(),
+        (None, false) => "the agent is dead, waiting for the next".into(),
+        (Some(node), true) => format!("{node} is heard again"),
+        (Some(node), false) => format!("nothing is heard of {node}, waiting for it"),
+    };
+    format!("baro: {line}\n")
 }
 
 /// A line of `--json`: an element of `baro latest --json`, with the number of samples lost before

@@ -47,6 +47,16 @@ static void read(const char *run_dir)
     const auto expected = node.stream("memory.free.bytes").latest_expected();
     CHECK(expected->value == 12 && expected->error == 2 && expected->is_predicted && expected->ts > 0);
     CHECK(stream.latest_expected()->value == 42.5 && !stream.latest_expected()->is_predicted);
+    auto other = node.mirrored("n2");
+    CHECK(node.is_alive() && other.is_alive() && !other.mirrored("n3").is_alive());
+    CHECK(other.stream("disk.read.bytes").latest()->value == 7.5);
+    CHECK(other.mirrored("n1").stream("disk.read.bytes").latest()->value == 42.5);
+    try {
+        other = node.mirrored("n22");
+        CHECK(false);
+    } catch (const baro::error &error) {
+        CHECK(error.code() == BARO_E_UNKNOWN && std::string(error.what()).find("mirrored: n2, n3") != std::string::npos);
+    }
     const auto table = node.query("SELECT value FROM disk_read_bytes WHERE newest");
     CHECK(table.rows() == 1 && table.columns() == 1 && table.name(0) == "value");
     CHECK(table.cell(0, 0).as.f == 42.5);

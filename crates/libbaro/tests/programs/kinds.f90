@@ -4,7 +4,7 @@ program kinds
   use, intrinsic :: iso_c_binding
   implicit none
   type(baro_publisher) :: app
-  type(baro_node) :: node
+  type(baro_node) :: node, other
   integer(c_int64_t) :: ts, age_ns
   integer(c_int) :: quality
   real(c_double) :: number, width
@@ -40,5 +40,16 @@ program kinds
   if (number /= 10) error stop 8
   if (baro_latest_expected(node, 'memory.free.bytes', ts, number, width, quality, age_ns) /= BARO_OK) error stop 9
   if (number /= 12 .or. width /= 2 .or. quality /= BARO_PREDICTED .or. age_ns < 1000000000) error stop 10
+  other = baro_node_open_mirrored(node, 'n2  ')
+  if (.not. baro_node_is_alive(node) .or. .not. baro_node_is_alive(other)) error stop 11
+  if (baro_latest(other, 'disk.read.bytes', ts, number, age_ns) /= BARO_OK) error stop 12
+  if (number /= 7.5d0) error stop 13
+  call baro_node_close(other)
+  other = baro_node_open_mirrored(node, 'n3')
+  if (baro_node_is_alive(other)) error stop 14
+  call baro_node_close(other)
+  other = baro_node_open_mirrored(node, 'n22')
+  if (index(baro_error(), 'mirrored: n2, n3') == 0 .or. baro_node_is_alive(other)) error stop 15
+  if (baro_latest(other, 'disk.read.bytes', ts, number, age_ns) >= 0) error stop 16
   call baro_node_close(node)
 end program

@@ -68,6 +68,36 @@ int main(int argc, char **argv)
     baro_table_free(table);
     CHECK(baro_query(node, "SELECT nothing", &table) == BARO_E_SQL && table == NULL);
     CHECK(baro_query(node, "DELETE FROM disk_read_bytes", &table) == BARO_E_SQL);
+
+    /* Another node, whose mirror is in the run directory. */
+    CHECK(baro_node_is_alive(node) == 1 && baro_node_is_alive(NULL) == BARO_E_ARGUMENT);
+    baro_node_t *other = baro_node_open_mirrored(node, "n2");
+    baro_node_t *quiet = baro_node_open_mirrored(other, "n3");
+    baro_node_t *own = baro_node_open_mirrored(other, "n1");
+    CHECK(other != NULL && quiet != NULL && own != NULL);
+    CHECK(baro_node_open_mirrored(node, "n22") == NULL && strstr(baro_error(), "(mirrored: n2, n3)") != NULL);
+    CHECK(baro_node_open_mirrored(node, NULL) == NULL && baro_node_open_mirrored(NULL, "n2") == NULL);
     baro_node_close(node);
+    CHECK(baro_node_is_alive(node) == BARO_E_ARGUMENT);
+    CHECK(baro_node_is_alive(other) == 1 && baro_node_is_alive(quiet) == 0);
+    CHECK(baro_latest(other, "disk.read.bytes", &ts, &value, &age) == BARO_OK && value == 7.5);
+    stream = baro_stream_open(other, "disk.read.bytes{device=vda}");
+    CHECK(stream != NULL && baro_stream_latest_f64(stream, NULL, &value) == BARO_OK && value == 7.5);
+    CHECK(baro_wait(stream, 1000000) == BARO_OK && baro_wait(stream, 1000000) == BARO_NOTHING);
+    baro_stream_close(stream);
+    CHECK(baro_query(other, "SELECT value FROM disk_read_bytes WHERE newest", &table) == BARO_OK);
+    CHECK(baro_table_rows(table) == 1 && baro_table_cell(table, 0, 0).as.f == 7.5);
+    baro_table_free(table);
+    baro_subscription_t *disks = baro_subscribe(other, "disk.*");
+    const baro_update_t *update = NULL;
+    CHECK(baro_subscription_next(disks, 1000000000, &update) == BARO_OK && update->as.f == 7.5);
+    baro_subscription_close(disks);
+    /* What was not heard for a minute shows its age. */
+    CHECK(baro_latest(quiet, "disk.read.bytes", NULL, &value, &age) == BARO_OK && value == 8.5);
+    CHECK(age >= 60000000000);
+    CHECK(baro_latest(own, "disk.read.bytes", NULL, &value, NULL) == BARO_OK && value == 42.5);
+    baro_node_close(other);
+    baro_node_close(quiet);
+    baro_node_close(own);
     return 0;
 }

@@ -1,0 +1,133 @@
+//! Tests of requests about another node: its mirror is read, which is a segment in the run directory.
+
+use barograph_model::{Clock as _, Sample, ValueType};
+use barograph_stream::{Segment, SegmentConfig, StreamWriter};
+use serde_json::{Value as Json, json};
+
+use crate::fixture::{Fixture, S, T0, descriptor};
+
+const LATEST: &str = "/api/v1/latest?match=disk.*";
+
+/// The mirror of another node, with one stream.
+struct Mirror {
+    segment: Segment,
+    writer: StreamWriter,
+}
+
+impl Mirror {
+    fn open(fixture: &Fixture, node: &str) -> Self {
+        let dir = fixture.run_dir.mirror(node);
+        std::fs::create_dir_all(dir.path()).unwrap();
+        let config = SegmentConfig {
+            streams_max: 8,
+            ..SegmentConfig::new(node)
+        };
+        let mut segment = Segment::create(&dir.segment(), config, T0).unwrap();
+        let of = descriptor("disk.read.bytes", "vdb", ValueType::Int);
+        let writer = segment.register(&of, None, T0).unwrap();
+        Self { segment, writer }
+    }
+
+    /// Takes in a value, as if it came of the owner now.
+    fn put(&mut self, fixture: &Fixture, value: i64) {
+        let now_ns = fixture.clock.now_ns();
+        self.writer.look(&Sample::measured(now_ns, value)).unwrap();
+        self.segment.heartbeat(now_ns);
+    }
+}
+
+/// A node that has another one as b.
+fn cluster() -> (Fixture, StreamWriter, Mirror) {
+    let mut fixture = Fixture::new();
+    let of = descriptor("disk.read.bytes", "vda", ValueType::Int);
+    let mut own = fixture.register(&of);
+    own.look(&Sample::measured(T0, 1)).unwrap();
+    let mut mirror = Mirror::open(&fixture, "b");
+    mirror.put(&fixture, 2);
+    (fixture, own, mirror)
+}
+
+/// The fields of the first element.
+fn first<const N: usize>(answer: &Json, fields: [&str; N]) -> [Json; N] {
+    fields.map(|field| answer[0][field].clone())
+}
+
+#[test]
+fn another_node_is_read_by_its_name() {
+    let (fixture, _own, mut mirror) = cluster();
+    let fields = ["value", "age_ns", "stale"];
+    let values = |query: &str| first(&fixture.get(&format!("{LATEST}{query}")), fields);
+    assert_eq!(values(""), [json!(1), json!(0), json!(false)]);
+    assert_eq!(values("&node=n1"), values(""));
+    assert_eq!(values("&node=b"), [json!(2), json!(0), json!(false)]);
+    fixture.clock.advance(2 * S);
+    assert_eq!(values("&node=b"), [json!(2), json!(2 * S), json!(false)]);
+    mirror.put(&fixture, 3);
+    assert_eq!(values("&node=b"), [json!(3), json!(0), json!(false)]);
+    let streams = fixture.get("/api/v1/streams?node=b");
+    assert_eq!(streams.as_array().unwrap().len(), 1);
+    assert_eq!(streams[0]["labels"], json!({ "device": "vdb" }));
+    let path = "/api/v1/history?match=disk.*";
+    let past = fixture.get(&format!("{path}&node=b"));
+    assert_eq!(first(&past, ["node", "value"]), [json!("b"), json!([2, 3])]);
+    let buckets = fixture.get(&format!("{path}&step=1s&node=b"));
+    assert_eq!(buckets[0]["node"], json!("b"));
+    for query in ["", "&node=n1"] {
+        let past = fixture.get(&format!("{path}{query}"));
+        assert_eq!(first(&past, ["node", "value"]), [json!("n1"), json!([1])]);
+    }
+}
+
+#[test]
+fn a_node_that_is_not_heard_is_stale() {
+    let (fixture, _own, mut mirror) = cluster();
+    let is_stale = |query: &str| fixture.get(&format!("{LATEST}{query}"))[0]["stale"].clone();
+    fixture.clock.advance(6 * S);
+    fixture.segment.heartbeat(T0 + 6 * S);
+    assert_eq!(
+        (is_stale("&node=b"), is_stale("")),
+        (json!(true), json!(false))
+    );
+    mirror.put(&fixture, 3);
+    assert_eq!(is_stale("&node=b"), json!(false));
+    // It is heard, and the next look at the resource is overdue.
+    mirror.segment.expect_interval(&mirror.writer, S);
+    fixture.clock.advance(4 * S);
+    mirror.segment.heartbeat(T0 + 10 * S);
+    assert_eq!(is_stale("&node=b"), json!(true));
+    mirror.put(&fixture, 4);
+    mirror.segment.close();
+    assert_eq!(is_stale("&node=b"), json!(true));
+}
+
+#[test]
+fn a_node_that_is_not_mirrored_is_unknown() {
+    let (fixture, _own, mirror) = cluster();
+    let check = |node: &str, status: u16, part: &str| {
+        for path in ["latest?", "streams?", "history?", "history?start=1&stop=1&"] {
+            let line = format!("GET /api/v1/{path}node={node}");
+            let response = fixture.ask(&line, &[], b"");
+            assert_eq!(response.status, status, "{line}: {}", response.text());
+            assert!(
+                response.text().contains(part),
+                "{line}: {}",
+                response.text()
+            );
+        }
+    };
+    check(
+        "x",
+        404,
+        "no node x is mirrored here (mirrored: b): `baro node list`",
+    );
+    check("B", 404, "did you mean b?");
+    for name in ["", "..", "../nodes/b", "b/../b", "%2e%2e%2fnodes%2fb"] {
+        check(name, 404, "is mirrored here (mirrored: b)");
+    }
+    check("b&node=b", 400, "node is given twice");
+    check("b&macht=x", 400, "unknown parameter");
+    // The agent has forgotten it.
+    std::fs::remove_dir_all(fixture.run_dir.path().join("nodes")).unwrap();
+    drop(mirror);
+    check("b", 404, "(mirrored: none)");
+}
