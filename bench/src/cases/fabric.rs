@@ -34,6 +34,8 @@ impl MirrorSink for Nowhere {
         self.samples += 1;
     }
 
+    fn expect_interval(&mut self, _: StreamKey, _: i64) {}
+
     fn recall(&mut self, _: StreamKey, _: u64, _: &Sample) {}
 
     fn confirm(&mut self, _: StreamKey, _: i64) {}

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use barograph_model::{Descriptor, Sample, Selector, SeriesId, ValueType};
-use barograph_stream::{DirectoryEntry, SegmentReader};
+use barograph_stream::{DirectoryEntry, MIRROR_LOOKS_NS, SegmentReader};
 
 use crate::feed_lane::{FRAME_BYTES, FeedCounts, FeedLane, unsent_of, write_pieces};
 use crate::feed_past::{ENDED_MAX, FeedPast, PastTarget};
@@ -53,6 +53,8 @@ pub struct Feed {
     on_the_way: VecDeque<(u64, u64)>,
     bytes_on_the_way: u64,
     sent_ns: i64,
+    /// Time at which changed intervals were last written, ns since the epoch.
+    intervals_ns: i64,
     counts: FeedCounts,
     samples: Vec<Sample>,
 }
@@ -99,6 +101,7 @@ impl Feed {
             on_the_way: VecDeque::new(),
             bytes_on_the_way: 0,
             sent_ns: i64::MIN,
+            intervals_ns: i64::MIN,
             counts: FeedCounts::default(),
             samples: Vec::new(),
         }
@@ -236,6 +239,7 @@ impl Feed {
             is_announced: false,
             is_known: of_life.is_some(),
             is_whole: of_life.is_some() || had_ns.is_some_and(is_later),
+            interval_ns: 0,
             sent,
             looked_ns: 0,
             newest_ns: None,
@@ -264,13 +268,14 @@ impl Feed {
                 continue;
             }
             lane.is_announced = true;
+            lane.interval_ns = self.segment.interval_ns(&lane.entry);
             writer.announce(&Announcement {
                 reference: lane.reference,
                 descriptor: lane.entry.descriptor.clone(),
                 life_ns: lane.entry.created_ns,
                 depth: lane.entry.depth,
                 value_bytes_max: lane.entry.value_bytes_max,
-                interval_ns: self.segment.interval_ns(&lane.entry),
+                interval_ns: lane.interval_ns,
             });
         }
         if !is_catching_up && !std::mem::replace(&mut self.is_complete, true) {
@@ -362,12 +367,20 @@ impl Feed {
 
     fn write_batches(&mut self, writer: &mut FrameWriter, now_ns: i64) {
         let lanes = self.lanes.len();
+        // Adaptive policies change intervals with many looks.
+        let tells_intervals = now_ns.abs_diff(self.intervals_ns) >= MIRROR_LOOKS_NS as u64;
+        if tells_intervals {
+            self.intervals_ns = now_ns;
+        }
         for _ in 0..lanes {
             if writer.bytes() >= FRAME_BYTES {
                 return;
             }
             let lane = &mut self.lanes[self.turn % lanes];
             let past = self.past.as_mut();
+            if tells_intervals && lane.is_announced {
+                lane.write_interval(writer, self.segment.interval_ns(&lane.entry));
+            }
             if lane.is_announced && !past.as_ref().is_some_and(|p| p.is_waiting(lane.reference)) {
                 lane.write(writer, (past, now_ns), &mut self.samples, &mut self.counts);
             }

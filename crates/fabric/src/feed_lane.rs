@@ -57,6 +57,8 @@ pub(crate) struct FeedLane {
     pub(crate) is_known: bool,
     /// Whether the subscriber wants all samples from the first on, not only those of the ring.
     pub(crate) is_whole: bool,
+    /// The interval that the subscriber knows, in ns.
+    pub(crate) interval_ns: i64,
     /// Number of the newest sample that was sent.
     pub(crate) sent: u64,
     pub(crate) looked_ns: i64,
@@ -114,6 +116,14 @@ impl FeedLane {
 }
 
 impl FeedLane {
+    /// Writes the interval in which the stream is looked at, if that has changed.
+    pub(crate) fn write_interval(&mut self, writer: &mut FrameWriter, interval_ns: i64) {
+        if interval_ns != self.interval_ns {
+            self.interval_ns = interval_ns;
+            writer.interval(self.reference, interval_ns);
+        }
+    }
+
     /// Place of the newest sample that was sent.
     pub(crate) fn place(&self) -> LifePoint {
         LifePoint {

@@ -35,6 +35,9 @@ pub trait MirrorSink {
     /// Records that the newest value held until at least `looked_ns`.
     fn confirm(&mut self, key: StreamKey, looked_ns: i64);
 
+    /// Records that the stream is looked at in this interval from now on, in ns.
+    fn expect_interval(&mut self, key: StreamKey, interval_ns: i64);
+
     /// Records that `count` samples from number `first` on are not to be had any more.
     fn miss(&mut self, key: StreamKey, first: u64, count: u64);
 }
@@ -116,6 +119,8 @@ struct Life {
     number: u64,
     /// Number of the newest sample that was taken in before this mirror began; 0 if none was.
     had: u64,
+    /// Time of the newest look that was taken in, by the owner's clock, ns since the epoch.
+    looked_ns: i64,
     /// Whether it began when all earlier streams were known, so that all of its samples are wanted.
     is_whole: bool,
     /// The feed that last announced this life, and its reference there. A life that a later feed
@@ -270,6 +275,7 @@ impl Mirror {
                 Section::Announced(announcement) => self.announced(&announcement, sink),
                 Section::Retired(reference) => self.retired(reference, sink),
                 Section::Complete => self.end_lives_before(sink),
+                Section::Interval(reference, ns) => self.interval_changed(reference, ns, sink),
                 Section::Batch => self.take_batch(batch, sink),
             };
             fault.ok_or(FrameFault::Malformed { part: "references" })?;
@@ -307,6 +313,7 @@ impl Mirror {
                     value_type: announced.descriptor.value_type,
                     number: 0,
                     had,
+                    looked_ns: i64::MIN,
                     is_whole: is_later || feed.is_whole,
                     announced: place,
                 };
@@ -349,6 +356,21 @@ impl Mirror {
         Some(())
     }
 
+    fn interval_changed(
+        &mut self,
+        reference: u32,
+        interval_ns: i64,
+        sink: &mut impl MirrorSink,
+    ) -> Option<()> {
+        let feed = self.feed.as_ref()?;
+        let life = self.lives.get(feed.streams.get(&reference)?)?;
+        let its_key = life.key.filter(|_| life.announced == (feed.id, reference));
+        if let Some(key) = its_key {
+            sink.expect_interval(key, interval_ns);
+        }
+        Some(())
+    }
+
     fn take_batch(&mut self, batch: &Batch, sink: &mut impl MirrorSink) -> Option<()> {
         let feed = self.feed.as_ref()?;
         let series = feed.streams.get(&batch.reference)?;
@@ -378,7 +400,12 @@ impl Mirror {
         }
         life.number = life.number.max(batch.first + count - 1);
         self.counts.samples += new.len() as u64;
-        sink.confirm(key, batch.looked_ns);
+        // Samples that come again tell an earlier look. An owner's clock may be set back all the same.
+        let is_known = count > 0 && batch.first + count - 1 <= newest;
+        if !is_known || batch.looked_ns >= life.looked_ns {
+            life.looked_ns = batch.looked_ns;
+            sink.confirm(key, batch.looked_ns);
+        }
         Some(())
     }
 }

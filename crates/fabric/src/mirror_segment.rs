@@ -193,6 +193,16 @@ impl MirrorSink for MirrorSegment {
         }
     }
 
+    fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
+        let stream = self.streams.get_mut(key.0 as usize);
+        if let Some(stream) = stream.and_then(Option::as_mut) {
+            stream.announced.interval_ns = interval_ns;
+            if let Some(writer) = &stream.writer {
+                self.segment.expect_interval(writer, interval_ns);
+            }
+        }
+    }
+
     fn miss(&mut self, _: StreamKey, _: u64, _: u64) {
         // The mirror counts them, and the next sample has a later number.
     }

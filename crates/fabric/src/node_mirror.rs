@@ -171,6 +171,10 @@ impl MirrorSink for MirrorSinks<'_> {
         }
     }
 
+    fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
+        self.segment.expect_interval(key, interval_ns);
+    }
+
     fn miss(&mut self, key: StreamKey, first: u64, count: u64) {
         self.segment.miss(key, first, count);
         if let Some(history) = &mut self.history {

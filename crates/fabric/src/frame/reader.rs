@@ -15,6 +15,7 @@ pub(super) enum SectionKind {
     Retirements = 2,
     Batches = 3,
     Complete = 4,
+    Intervals = 5,
 }
 
 /// A part of a frame's content, in the order in which it was written.
@@ -26,6 +27,8 @@ pub enum Section {
     Retired(u32),
     /// The sign that every stream of the time at which the feed began has been announced.
     Complete,
+    /// The reference of a stream, and the interval in which it is looked at from now on, in ns.
+    Interval(u32, i64),
     /// Samples of one stream: they are in the batch that was given to [`FrameReader::next`].
     Batch,
 }
@@ -84,6 +87,12 @@ impl<'a> FrameReader<'a> {
                 k if k == SectionKind::Retirements as u8 => {
                     let reference = section.u64().and_then(|v| u32::try_from(v).ok());
                     Section::Retired(reference.ok_or_else(|| malformed("retirements"))?)
+                }
+                k if k == SectionKind::Intervals as u8 => {
+                    let reference = section.u64().and_then(|v| u32::try_from(v).ok());
+                    let interval = reference.zip(section.i64());
+                    let (reference, ns) = interval.ok_or_else(|| malformed("intervals"))?;
+                    Section::Interval(reference, ns)
                 }
                 k if k == SectionKind::Batches as u8 => {
                     batch::read(section, self.base_ns, batch)?;

@@ -1,7 +1,7 @@
 //! The writer of frames. It writes into one buffer that is used again for every frame.
 
 use barograph_model::{Sample, ValueType};
-use barograph_stream::bytes::put_u64;
+use barograph_stream::bytes::{put_i64, put_u64};
 
 use super::header::FrameHeader;
 use super::layout::HEADER_BYTES;
@@ -55,6 +55,13 @@ impl FrameWriter {
     pub fn retire(&mut self, reference: u32) {
         self.section(SectionKind::Retirements);
         put_u64(&mut self.frame, u64::from(reference));
+    }
+
+    /// Writes that a stream is looked at in another interval from now on, in ns.
+    pub fn interval(&mut self, reference: u32, interval_ns: i64) {
+        self.section(SectionKind::Intervals);
+        put_u64(&mut self.frame, u64::from(reference));
+        put_i64(&mut self.frame, interval_ns);
     }
 
     /// Writes the sign that every stream of the time at which the feed began has been announced.

@@ -302,6 +302,19 @@ fn a_mirror_follows_its_node_and_says_when_it_is_gone() {
     );
     assert_eq!((peer.missed, peer.holes, peer.ahead_ns), (0, 0, Some(0)));
 
+    // How often the node looks is known, also when that changes.
+    b.segment.expect_interval(&b.writers[0], 7 * NS_PER_S);
+    for step in 40..60 {
+        now_ns += NS_PER_S / 10;
+        b.put(now_ns, step.min(39));
+        b.node.step(now_ns);
+        a.node.step(now_ns);
+    }
+    let mirror = SegmentReader::of(&RunDir::new(a.dir.path()).mirror("b")).unwrap();
+    let entries = mirror.directory().entries;
+    let entry = entries.iter().find(|e| e.descriptor == descriptor(0));
+    assert_eq!(mirror.interval_ns(entry.unwrap()), 7 * NS_PER_S);
+
     // The node goes: what is known stays, and is stale.
     drop(b);
     for _ in 0..80 {

@@ -27,6 +27,8 @@ impl MirrorSink for Counting {
         assert!(number > 0);
     }
 
+    fn expect_interval(&mut self, _: StreamKey, _: i64) {}
+
     fn recall(&mut self, _: StreamKey, _: u64, _: &Sample) {}
 
     fn confirm(&mut self, _: StreamKey, _: i64) {}

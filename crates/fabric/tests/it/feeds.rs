@@ -120,6 +120,8 @@ impl MirrorSink for Taken {
         stream.samples.push((number, sample.clone()));
     }
 
+    fn expect_interval(&mut self, _: StreamKey, _: i64) {}
+
     fn recall(&mut self, key: StreamKey, number: u64, sample: &Sample) {
         let of = &self.streams[key.0 as usize];
         let mut lives = self.streams.iter();

@@ -173,6 +173,7 @@ fn pieces_keep_their_order() {
     writer.retire(4);
     writer.announce(&announcement(1, ValueType::Int));
     writer.announce(&announcement(2, ValueType::Int));
+    writer.interval(2, -5);
     writer.batch((1, ValueType::Int), (1, BASE_NS), &samples);
     writer.batch((2, ValueType::Int), (8, BASE_NS + 3), &[]);
     assert!(!writer.is_empty());
@@ -181,6 +182,7 @@ fn pieces_keep_their_order() {
         Section::Retired(4),
         Section::Announced(announcement(1, ValueType::Int)),
         Section::Announced(announcement(2, ValueType::Int)),
+        Section::Interval(2, -5),
         Section::Batch,
         Section::Batch,
     ];
