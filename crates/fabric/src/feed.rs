@@ -12,7 +12,9 @@ use barograph_stream::{DirectoryEntry, MIRROR_LOOKS_NS, SegmentReader};
 
 use crate::feed_lane::{FRAME_BYTES, FeedCounts, FeedLane, unsent_of, write_pieces};
 use crate::feed_past::{ENDED_MAX, FeedPast, PastTarget};
-use crate::frame::{Announcement, FeedReach, FrameHeader, FrameKind, FrameWriter, Subscription};
+use crate::frame::{
+    Announcement, FeedReach, FrameHeader, FrameKind, FrameWriter, Position, Subscription,
+};
 use crate::past::{EndedQuery, LifePoint, PastRun, PastSource};
 
 /// Bounds of the window that a subscriber may ask for.
@@ -224,7 +226,8 @@ impl Feed {
         let newest = count.saturating_sub(1);
         let had = self.had.get(&entry.series).copied();
         let of_life = had.filter(|had| had.life_ns == entry.created_ns);
-        let sent = match of_life.filter(|had| had.number > 0) {
+        let has_wanted = |had: &LifePoint| had.number != Position::RING_ONLY;
+        let sent = match of_life.filter(|had| had.number > 0 && has_wanted(had)) {
             // The newest sample is sent once more: the subscriber may have it on its disk alone.
             Some(had) => had.number.min(newest),
             None if self.reach == FeedReach::Newest => newest,
@@ -238,7 +241,7 @@ impl Feed {
             reference: self.next_reference,
             is_announced: false,
             is_known: of_life.is_some(),
-            is_whole: of_life.is_some() || had_ns.is_some_and(is_later),
+            is_whole: of_life.as_ref().is_some_and(has_wanted) || had_ns.is_some_and(is_later),
             interval_ns: 0,
             sent,
             looked_ns: 0,

@@ -128,6 +128,16 @@ struct Life {
     announced: (u64, u32),
 }
 
+impl Life {
+    /// The number of its [`Position`].
+    fn position(&self) -> u64 {
+        match self.number.max(self.had) {
+            0 if !self.is_whole => Position::RING_ONLY,
+            number => number,
+        }
+    }
+}
+
 impl Mirror {
     /// Makes an empty mirror of at most `streams_max` streams.
     pub fn new(streams_max: usize) -> Self {
@@ -175,16 +185,14 @@ impl Mirror {
         let position = |(series, life): (&SeriesId, &Life)| Position {
             series: *series,
             life_ns: life.life_ns,
-            number: life.number.max(life.had),
+            number: life.position(),
         };
         let had = |(&(series, life_ns), &number): (&(SeriesId, i64), &u64)| Position {
             series,
             life_ns,
             number,
         };
-        let is_wanted =
-            |(_, life): &(&SeriesId, &Life)| life.number.max(life.had) > 0 || life.is_whole;
-        let taken = self.lives.iter().filter(is_wanted).map(position);
+        let taken = self.lives.iter().map(position);
         let mut positions: Vec<Position> = taken.chain(self.had.iter().map(had)).collect();
         positions.sort_by_key(|p| (p.series, p.life_ns));
         positions.truncate(POSITIONS_MAX);
@@ -306,7 +314,8 @@ impl Mirror {
                 if let Some(key) = known.and_then(|life| life.key) {
                     sink.retire(key);
                 }
-                let had = self.had.remove(&(series, announced.life_ns)).unwrap_or(0);
+                let had = self.had.remove(&(series, announced.life_ns));
+                let had = had.filter(|had| *had != Position::RING_ONLY).unwrap_or(0);
                 let life = Life {
                     key: sink.declare(announced),
                     life_ns: announced.life_ns,
@@ -348,7 +357,7 @@ impl Mirror {
             && let Some(life) = self.lives.remove(&series)
         {
             if !is_whole && self.had.len() < POSITIONS_MAX {
-                let number = life.number.max(life.had);
+                let number = life.position();
                 self.had.insert((series, life.life_ns), number);
             }
             life.key.into_iter().for_each(|key| sink.retire(key));

@@ -25,8 +25,14 @@ pub struct Position {
     pub series: SeriesId,
     /// Time at which the stream was registered at its owner, ns since the epoch.
     pub life_ns: i64,
-    /// Number of the newest sample that the subscriber has.
+    /// Number of the newest sample that the subscriber has; 0 if it has none and wants all of them.
     pub number: u64,
+}
+
+impl Position {
+    /// The number in the position of a stream that the subscriber knows, of which it has no sample, and
+    /// of which it wants no more than the ring holds.
+    pub const RING_ONLY: u64 = u64::MAX;
 }
 
 /// How far back a feed goes.

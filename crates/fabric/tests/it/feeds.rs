@@ -586,8 +586,9 @@ fn what_the_rings_have_lost_comes_from_the_archive() {
         // The same without the archive, so that it is seen to be needed.
         missed += run(seed, faults, seed % 2 == 0, FeedReach::Rings).1;
     }
-    assert!(
-        read > 1_000 && missed > 1_000,
-        "{read} read, {missed} missed"
-    );
+    // One run alone may have lost nothing.
+    if std::env::var_os("BAROGRAPH_SEED").is_none() {
+        let enough = read > 1_000 && missed > 1_000;
+        assert!(enough, "{read} read, {missed} missed");
+    }
 }
