@@ -47,7 +47,8 @@ pub(crate) struct ArchivedPast {
 /// The archive, as a reading sees it; clones share it.
 #[derive(Clone)]
 struct PastArchive {
-    dir: PathBuf,
+    /// One reader for all readings: it follows what is written.
+    reader: Arc<ArchiveReader>,
     node: Arc<str>,
     /// Whether the last reading could not be done.
     is_failing: Arc<AtomicBool>,
@@ -76,7 +77,7 @@ impl ArchivedPast {
     pub(crate) fn new(dir: PathBuf, node: &str, work: &Work, wake: WakeFabric) -> Self {
         Self {
             archive: PastArchive {
-                dir,
+                reader: Arc::new(ArchiveReader::open(dir)),
                 node: node.into(),
                 is_failing: Arc::default(),
             },
@@ -115,7 +116,7 @@ impl ArchivedPast {
 impl fmt::Debug for ArchivedPast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ArchivedPast")
-            .field("dir", &self.archive.dir)
+            .field("dir", &self.archive.reader.root())
             .finish_non_exhaustive()
     }
 }
@@ -225,7 +226,7 @@ impl PastArchive {
 
     /// The archive as it is now, or the reason why this node's part of it cannot be read.
     fn view(&self) -> Result<Arc<View>, String> {
-        let view = ArchiveReader::open(&self.dir).view();
+        let view = self.reader.view();
         let view = view.map_err(|error| error.to_string())?;
         let is_here = view.series().iter().any(|one| self.is_of(one));
         match view.faults().first() {
@@ -242,7 +243,7 @@ impl PastArchive {
     fn note(&self, failure: Option<String>) {
         let was_failing = self.is_failing.swap(failure.is_some(), Ordering::Relaxed);
         if let Some(error) = failure.filter(|_| !was_failing) {
-            let dir = self.dir.display();
+            let dir = self.reader.root().display();
             warn!(error, %dir, "the archive cannot be read for a node that keeps its history, and is tried again");
         }
     }

@@ -26,8 +26,10 @@ const RETRY_NS: i64 = NS_PER_S;
 /// Time from the end of a stream until its last samples are read, in ns: they come to the archive a
 /// moment later than to the ring.
 const SETTLE_NS: i64 = 3 * NS_PER_S;
-/// Time between two readings of nothing but ended streams, in ns.
-const ENDED_PAUSE_NS: i64 = NS_PER_S / 2;
+/// Time between two readings of streams that have ended in the feed, in ns.
+const ENDED_PAUSE_NS: i64 = 2 * NS_PER_S;
+/// Time without a step after which waiting begins anew, in ns: the subscriber has taken nothing.
+const STALL_NS: i64 = 5 * NS_PER_S;
 /// Most ended series that are read together.
 const ENDED_AT_ONCE: usize = 256;
 /// Most series with ended lives that a subscriber may lack.
@@ -153,6 +155,8 @@ pub(crate) struct FeedPast {
     pub(crate) retired: Vec<u32>,
     /// Time from which ended streams may be read again, ns since the epoch.
     next_ended_ns: i64,
+    /// Time of the last step, ns since the epoch.
+    attended_ns: i64,
     /// Series with ended lives for which there was no room.
     pub(crate) unlisted: u64,
 }
@@ -173,6 +177,7 @@ impl FeedPast {
             reading: None,
             retired: Vec::new(),
             next_ended_ns: i64::MIN,
+            attended_ns: i64::MAX,
             unlisted: 0,
         }
     }
@@ -274,6 +279,13 @@ impl FeedPast {
     /// Takes what was read, and begins what is to be read next. `present` gives the lives that have
     /// not ended.
     pub(crate) fn attend(&mut self, now_ns: i64, present: impl FnOnce() -> HashMap<SeriesId, i64>) {
+        if now_ns.saturating_sub(self.attended_ns) >= STALL_NS {
+            self.wait_anew(&HashSet::new(), now_ns);
+            if let EndedSearch::Wanted { since_ns, .. } = &mut self.search {
+                *since_ns = None;
+            }
+        }
+        self.attended_ns = now_ns;
         self.search(now_ns, present);
         self.take(now_ns);
         self.lose_patience(now_ns);
@@ -452,17 +464,24 @@ impl FeedPast {
                 targets.push((PastTarget::Ring(*reference), false));
             }
         }
-        if now_ns >= self.next_ended_ns {
-            let due = self.ended.iter().filter(|e| e.1.waiting.next_ns <= now_ns);
-            for (series, ended) in due.take(ENDED_AT_ONCE) {
-                gaps.push(ended.waiting.gap);
-                targets.push((PastTarget::Ended(*series), false));
+        let is_pause = now_ns < self.next_ended_ns;
+        let is_due = |ended: &EndedLives| {
+            ended.waiting.next_ns <= now_ns && (ended.is_of_catch_up || !is_pause)
+        };
+        let due = self.ended.iter().filter(|(_, ended)| is_due(ended));
+        let mut next_ended_ns = self.next_ended_ns;
+        for (series, ended) in due.take(ENDED_AT_ONCE) {
+            if !ended.is_of_catch_up {
+                next_ended_ns = now_ns.saturating_add(ENDED_PAUSE_NS);
             }
+            gaps.push(ended.waiting.gap);
+            targets.push((PastTarget::Ended(*series), false));
         }
         if gaps.is_empty() {
             return;
         }
         if let Some(reading) = self.source.read(gaps) {
+            self.next_ended_ns = next_ended_ns;
             self.reading = Some(OpenReading {
                 reading,
                 targets,
@@ -481,23 +500,20 @@ impl FeedPast {
             return;
         };
         if found.looked > found.failed.len() {
-            self.wait_anew(&open.targets, &found.failed, now_ns);
+            let failed = found.failed.iter().filter_map(|at| open.targets.get(*at));
+            let failed = failed.map(|(target, _)| *target).collect();
+            self.wait_anew(&failed, now_ns);
         }
         for (place, (target, is_found)) in open.targets.into_iter().enumerate() {
             let is_failed = found.failed.contains(&place);
             let is_over = place < found.looked && !is_failed && !is_found;
             self.settle(target, (is_found, is_failed, is_over), now_ns);
         }
-        if self.ended.values().any(|ended| !ended.is_of_catch_up) {
-            self.next_ended_ns = now_ns.saturating_add(ENDED_PAUSE_NS);
-        }
     }
 
     /// Has the gaps wait as if from now on, but for those that could not be read: the source works, and
     /// who has waited in line has not waited in vain.
-    fn wait_anew(&mut self, targets: &[(PastTarget, bool)], failed: &[usize], now_ns: i64) {
-        let failed = failed.iter().filter_map(|place| targets.get(*place));
-        let failed: HashSet<PastTarget> = failed.map(|(target, _)| *target).collect();
+    fn wait_anew(&mut self, failed: &HashSet<PastTarget>, now_ns: i64) {
         for (reference, lane) in &mut self.rings {
             if let RingGap::Waiting(waiting) = lane
                 && !failed.contains(&PastTarget::Ring(*reference))

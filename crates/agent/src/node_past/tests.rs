@@ -68,7 +68,7 @@ fn gap(life_ns: i64, after: u64, before: u64) -> PastGap {
 
 fn archive(dir: &Path, node: &str) -> PastArchive {
     PastArchive {
-        dir: dir.to_owned(),
+        reader: Arc::new(ArchiveReader::open(dir)),
         node: node.into(),
         is_failing: Arc::default(),
     }
