@@ -17,18 +17,19 @@ const PIECE_BYTES: usize = 128 << 10;
 /// What a feed has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedCounts {
-    /// Frames sent.
+    /// Number of frames that were sent to the subscriber.
     pub frames: u64,
-    /// Bytes sent.
+    /// Number of bytes of these frames.
     pub bytes: u64,
-    /// Samples sent.
+    /// Number of samples in these frames.
     pub samples: u64,
-    /// Those of them that the rings had overwritten, and the archive still had.
+    /// Number of those samples that the rings had overwritten, and that the archive still had.
     pub past: u64,
     /// Samples that the rings had overwritten before they could be sent, and that were not to be had
     /// from the archive.
     pub lost: u64,
-    /// Streams that were wanted and are more than the subscriber has room for.
+    /// Number of wanted streams that are more than the subscriber has room for, and of ended ones that
+    /// were given up.
     pub unsent_streams: u64,
 }
 

@@ -157,7 +157,7 @@ pub(crate) struct FeedPast {
     next_ended_ns: i64,
     /// Time of the last step, ns since the epoch.
     attended_ns: i64,
-    /// Series with ended lives for which there was no room.
+    /// Series with ended lives for which there was no room, or which could not be read for too long.
     pub(crate) unlisted: u64,
 }
 
@@ -439,10 +439,11 @@ impl FeedPast {
             }
         }
         let is_hopeless = |ended: &EndedLives| ended.waiting.is_hopeless(now_ns);
-        let given_up = self.ended.extract_if(.., |_, ended| is_hopeless(ended));
-        let announced = given_up.filter_map(|(_, ended)| ended.announced);
-        self.retired
-            .extend(announced.map(|(reference, _)| reference));
+        for (_, ended) in self.ended.extract_if(.., |_, ended| is_hopeless(ended)) {
+            self.unlisted += 1;
+            self.retired
+                .extend(ended.announced.map(|(reference, _)| reference));
+        }
         let waits = |target: &PastTarget| match target {
             PastTarget::Ring(reference) => self.is_waiting(*reference),
             PastTarget::Ended(series) => self.is_ending(*series),
