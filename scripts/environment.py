@@ -2,10 +2,12 @@
 requirements.txt."""
 
 import hashlib
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import cache
 from steps import ROOT, Runner, Suite
 
 VENV = ROOT / ".venv"
@@ -13,6 +15,9 @@ PYTHON = VENV / "bin" / "python"
 REQUIREMENTS = ROOT / "scripts" / "requirements.txt"
 # The installer is many times faster than pip, and keeps its downloads between checkouts.
 INSTALLER = "uv==0.13.8"
+# Packages that the registry has as source only. Each takes half a minute to build, and the installer
+# would keep another gigabyte of it for each checkout, so our own cache keeps what was built once.
+SOURCE_ONLY = ("pyspark",)
 
 
 def variables() -> dict[str, str]:
@@ -28,10 +33,25 @@ def prepare(runner: Runner, suite: Suite) -> None:
         return
     make(runner, suite)
     arguments = ["pip", "install", "--quiet", "--requirement", REQUIREMENTS]
+    arguments += ["--find-links", keep_wheels(runner, suite)]
     fast = has_installer()
     command = [PYTHON, "-m", "uv", *arguments] if fast else [PYTHON, "-m", *arguments]
     runner.step(suite, "install requirements", command, env=variables(), needed=True)
     stamp.write_text(want)
+
+
+def keep_wheels(runner: Runner, suite: Suite) -> Path:
+    """Builds the packages without a wheel that are not kept yet; returns the folder of the wheels."""
+    folder = cache.home() / "wheels"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, version in re.findall(r"^([\w-]+)==(\S+)$", REQUIREMENTS.read_text(), re.MULTILINE):
+        if name not in SOURCE_ONLY or any(folder.glob(f"{name}-{version}-*.whl")):
+            continue
+        for old in folder.glob(f"{name}-*.whl"):
+            old.unlink()
+        wheel = [PYTHON, "-m", "pip", "wheel", "--quiet", "--no-cache-dir", "--no-deps", "--wheel-dir"]
+        runner.step(suite, f"build {name}", [*wheel, folder, f"{name}=={version}"], needed=True)
+    return folder
 
 
 def make(runner: Runner, suite: Suite) -> None:

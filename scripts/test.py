@@ -18,6 +18,7 @@ import hashlib
 import os
 import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -50,6 +51,10 @@ RUST_TESTS_AT_ONCE = 4
 # Files of end-to-end tests that run at once.
 E2E_FILES_AT_ONCE = 2
 
+# Free bytes that a run needs: where nothing is built yet, and in a checkout that has been tested before.
+SPACE_MIN = 18 << 30
+SPACE_BUILT_MIN = 6 << 30
+
 runner = Runner()
 if CI:
     # In CI our own crates are built only once: data for a second build is not worth writing.
@@ -80,6 +85,15 @@ def tools() -> None:
     missing = [name for name in ("cargo", "rustc", "cc", "node", "npm") if not shutil.which(name)]
     if missing:
         sys.exit(f"the tests need {', '.join(missing)}: see CONTRIBUTING.md")
+
+
+def space() -> None:
+    """Fails at once where the disk has too little room: full disks fail tests in misleading ways."""
+    need = SPACE_BUILT_MIN if BARO.exists() else SPACE_MIN
+    for place in (ROOT, Path(tempfile.gettempdir())):
+        free = shutil.disk_usage(place).free
+        if free < need:
+            sys.exit(f"the tests need {need >> 30} GiB of free space, and {place} has {free >> 30}")
 
 
 @once
@@ -125,6 +139,8 @@ def pytest(suite: Suite, title: str, *paths: Path, workers: int = 0) -> None:
     report = LOGS / f"{suite.name}-{title.replace(' ', '-')}.xml"
     report.unlink(missing_ok=True)
     command = [environment.PYTHON, "-m", "pytest", "-q", "-rsfE", f"--junitxml={report}"]
+    # Only what failed tests wrote is kept, for one run: it can be gigabytes.
+    command += ["-o", "tmp_path_retention_policy=failed", "-o", "tmp_path_retention_count=1"]
     # A file stays with one worker, since its tests share what they start.
     side_by_side = ["-n", str(workers), "--dist", "loadfile"] if workers else []
     runner.step(
@@ -331,6 +347,7 @@ def main(names: list[str]) -> int:
     # tests interrupt programs, as do people.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tools()
+    space()
     start = time.monotonic()
     cache.attempt("restore")
     suites = run_lanes([[name for name in lane if not names or name in names] for lane in LANES])
