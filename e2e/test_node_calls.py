@@ -132,3 +132,24 @@ def test_calls_of_other_nodes_need_certificates(tmp_path: Path) -> None:
     failed = subprocess.run(agent.command(), capture_output=True, text=True, timeout=60, env=environment())
     assert failed.returncode == 1 and "cluster.calls_from" in failed.stderr, failed
     assert "baro cluster init" in failed.stderr
+
+
+def test_a_rule_calls_programs_on_other_nodes(nodes: list[Agent], called: Path) -> None:
+    a, b, _ = nodes
+    when = "CREATE RULE {} WHEN latest('memory.total.bytes') > 0 CALL 'checkpoint' PAYLOAD 7 TO 'rank=1' ON {}"
+    with ranks(called, a, 2) as here, ranks(called, b, 2) as there:
+        a.out("rule", "create", when.format("of.b", "NODES 'b'"))
+        eventually(lambda: any(line.startswith("call ") for line in there[1].said()), "a call on the other node")
+        assert not any(line.startswith("call ") for program in (*here, there[0]) for line in program.said())
+        newest = "SELECT via FROM calls ORDER BY ts DESC LIMIT 1"
+        eventually(lambda: b.rows(newest) == [{"via": "node a"}], "the audit of b")
+        # c takes no calls: the rule says so, and the others are called all the same.
+        a.out("rule", "create", when.format("of.all", "CLUSTER"))
+        eventually(lambda: any(line.startswith("call ") for line in here[1].said()), "a call on this node")
+        failed = "SELECT fired, failed, reason FROM rules WHERE name = 'of.all'"
+        eventually(lambda: a.sql(failed)[0]["failed"] == 1, "a call that is known to have failed", 20)
+        [row] = a.sql(failed)
+        assert row["fired"] == 1 and "c: this node takes no calls" in row["reason"], row
+        assert a.sql("SELECT failed FROM rules WHERE name = 'of.b'") == [{"failed": 0}]
+    assert "expected CLUSTER or NODES" in a.error("rule", "create", when.format("x.y", "NODE 'b'"))
+    assert "1 to 64 names" in a.error("rule", "create", when.format("x.y", "NODES 'b,'"))

@@ -16,6 +16,7 @@ use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::cluster_inputs::ClusterInputs;
+use crate::cluster_insights::SharedInsights;
 use crate::cluster_watch::ClusterState;
 use crate::control::wanted;
 use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
@@ -45,6 +46,8 @@ pub(crate) struct AgentParts {
     pub events: SyncSender<Event>,
     /// The other end of it.
     pub receiver: Receiver<Event>,
+    /// The insights of the cluster; `None` if this node is in none.
+    pub cluster_insights: Option<Arc<SharedInsights>>,
     /// The parts of the sampling loop.
     pub sampling: LoopParts,
     /// Time at which the agent began, in ns since the epoch.
@@ -88,12 +91,17 @@ impl AgentDirectories {
         let room = ForecastRoom::new(&config.forecast)?;
         let is_clustered = !config.cluster.name.is_empty();
         let first_key = segment_config(config, incarnation).streams_max;
-        let cluster_inputs = is_clustered.then(|| ClusterInputs::new(&self.run_dir, first_key));
+        let inputs = is_clustered.then(|| ClusterInputs::new(&self.run_dir, first_key));
+        let shared = |inputs: &ClusterInputs| {
+            let (dir, counts) = (&config.state_dir, inputs.counts());
+            SharedInsights::open(&config.node, dir, &self.troubles, counts, world)
+        };
+        let cluster_insights = inputs.as_ref().map(shared).transpose()?.map(Arc::new);
         let sampling = LoopParts {
             run_dir: self.run_dir,
             segment,
             graph: self.graph,
-            wanted: wanted(config, &self.statements),
+            wanted: wanted(config, &self.statements, None),
             troubles: self.troubles,
             history: Arc::new(history),
             repeat_ns: config.repeat_ns()?,
@@ -102,7 +110,7 @@ impl AgentDirectories {
             ingest: Arc::default(),
             exports,
             cluster: ClusterState::default(),
-            cluster_inputs,
+            cluster_inputs: inputs,
         };
         Ok(AgentParts {
             lock: self.lock,
@@ -111,6 +119,7 @@ impl AgentDirectories {
             events,
             receiver,
             sampling,
+            cluster_insights,
             started_ns,
         })
     }

@@ -5,15 +5,17 @@
 //! SQL. Once a second the sampling loop reads what has changed in memory; it waits for no other node.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use barograph_insight::Graph;
-use barograph_model::{Descriptor, Labels, Name, StreamKey};
+use barograph_model::{Descriptor, Labels, Name, StreamKey, table_name};
 use barograph_stream::{
     DirectoryEntry, Incarnation, LOOK_NS, LatestSample, RunDir, ScopeChoice, SegmentFollower,
     SegmentPart, SegmentReader, StreamReader,
 };
 use tracing::{debug, warn};
+
+use crate::cluster_insights::InputCounts;
 
 /// Most streams of all nodes that insights read. Further ones are left out, which is logged once.
 const INPUTS_MAX: usize = 16_384;
@@ -39,6 +41,8 @@ pub(crate) struct ClusterInputs {
     keys: u32,
     free: Vec<StreamKey>,
     is_full: bool,
+    /// How many inputs there are by table.
+    counts: InputCounts,
 }
 
 /// A stream of one node, as an input of the graph.
@@ -65,7 +69,13 @@ impl ClusterInputs {
             keys: 0,
             free: Vec::new(),
             is_full: false,
+            counts: InputCounts::default(),
         }
+    }
+
+    /// How many inputs there are by table, from now on.
+    pub(crate) fn counts(&self) -> InputCounts {
+        Arc::clone(&self.counts)
     }
 
     /// Tells the graph what is new at `now_ns`, in ns since the epoch.
@@ -77,6 +87,7 @@ impl ClusterInputs {
         if changes != self.changes {
             self.changes = changes;
             self.read_directories(graph);
+            self.count();
         }
         for input in self.inputs.values_mut() {
             input.tell(graph);
@@ -148,6 +159,20 @@ impl ClusterInputs {
             graph.stream_removed(input.key);
             self.free.push(input.key);
         }
+    }
+
+    /// Counts the inputs by table, and those of this node among them.
+    fn count(&self) {
+        let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let own = self.parts.first().map(|part| part.segment.incarnation());
+        for ((incarnation, ..), input) in &self.inputs {
+            let table = table_name(&format!("cluster.{}", input.entry.descriptor.name));
+            let (all, ours) = counts.entry(table).or_default();
+            *all += 1;
+            *ours += u64::from(Some(*incarnation) == own);
+        }
+        // Whoever reads the counts holds the lock for a moment.
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
     fn key(&mut self) -> Option<StreamKey> {

@@ -1,6 +1,7 @@
 //! The control side: statements and other requests of the server, on their way to the part that
 //! executes them.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +10,13 @@ use std::time::Duration;
 use barograph_insight::TestQuery;
 use barograph_model::{ArchiveVerb, Clock, ControlFault, RequestSender};
 use barograph_server::Control;
-use barograph_statement::{StatementHead, StatementKind, StatementWords, statement_head};
+use barograph_statement::{
+    StatementAction, StatementHead, StatementKind, StatementWords, statement_head,
+};
 use serde_json::{Value as Json, json};
 use tracing::info;
 
+use crate::cluster_insights::{AppliedInsights, SharedInsights};
 use crate::event_loop::{DesiredStatements, Event};
 use crate::node_calls::NodeCalls;
 use crate::node_queries::NodeSql;
@@ -44,7 +48,9 @@ pub(crate) struct LoopControl {
     /// Statements on the nodes of the cluster.
     pub nodes: NodeSql,
     /// Calls into programs on the nodes of the cluster.
-    pub calls: NodeCalls,
+    pub calls: Arc<NodeCalls>,
+    /// The insights of the cluster; `None` if this node is in none.
+    pub cluster: Option<Arc<SharedInsights>>,
     /// The rules, which have a thread of their own.
     pub rules: DeclaredRules,
     /// The function that reads the configuration again, and the configuration in force.
@@ -110,6 +116,85 @@ impl LoopControl {
         }
     }
 
+    /// Has the loop compute the insights that the cluster wants of this node.
+    pub(crate) fn apply_cluster(&self) -> Result<AppliedInsights, StatementRefusal> {
+        let Some(cluster) = &self.cluster else {
+            return Ok(Default::default());
+        };
+        let in_force = self.config.1.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pause = self.statements.pause();
+        let of_cluster = cluster.wanted();
+        let all = wanted(&in_force, &self.statements, Some(cluster));
+        let own = |(name, sql): &(&String, &String)| all.insights.get(*name) != Some(*sql);
+        let taken = of_cluster.iter().filter(own);
+        let taken = taken.map(|(name, _)| {
+            (
+                name.clone(),
+                "this node has an insight of that name of its own".to_owned(),
+            )
+        });
+        let mut faults: BTreeMap<String, String> = taken.collect();
+        let left_out = self.ask(|reply| Event::Reload(all, reply))?;
+        faults.extend(left_out);
+        Ok((of_cluster, faults))
+    }
+
+    /// Makes or drops an insight of the cluster.
+    fn execute_on_cluster(&self, head: &StatementHead, sql: &str) -> StatementAnswer {
+        let cluster = self.cluster.as_deref().ok_or_else(|| {
+            StatementRefusal::Statement(
+                "this node is in no cluster: `baro up --cluster NAME …`".into(),
+            )
+        })?;
+        let name = &head.name;
+        let in_force = self.config.1.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pause = self.statements.pause();
+        let is_own = self
+            .statements
+            .of(StatementKind::Insight)
+            .contains_key(name)
+            || in_force.insights_by_name().contains_key(name);
+        match head.action {
+            StatementAction::Create { .. } if is_own => {
+                let reason = format!(
+                    "{name} is an insight of this node: drop it first, or choose another name"
+                );
+                Err(StatementRefusal::Statement(reason))
+            }
+            StatementAction::Create { or_replace: false } if cluster.has(name) => {
+                let reason = format!(
+                    "{name} is an insight of the cluster already: CREATE OR REPLACE INSIGHT replaces it"
+                );
+                Err(StatementRefusal::Statement(reason))
+            }
+            StatementAction::Create { .. } => {
+                let apply = || self.apply(StatementKind::Insight, sql);
+                cluster.change((name, Some(sql)), apply)
+            }
+            StatementAction::Drop { if_exists } if !cluster.has(name) => match if_exists {
+                true => Ok(Json::Null),
+                false => Err(StatementRefusal::Absent(format!(
+                    "the cluster has no insight {name}"
+                ))),
+            },
+            // Whoever computes it hears of it as this node's loop does.
+            StatementAction::Drop { .. } => cluster.change((name, None), || Ok(Json::Null)),
+        }
+    }
+
+    /// Fails if an insight of the cluster has the name of this node's.
+    fn check_own(&self, head: &StatementHead) -> Result<(), StatementRefusal> {
+        let is_of_cluster = |cluster: &Arc<SharedInsights>| cluster.has(&head.name);
+        if head.kind != StatementKind::Insight || !self.cluster.as_ref().is_some_and(is_of_cluster)
+        {
+            return Ok(());
+        }
+        let name = &head.name;
+        let reason =
+            format!("{name} is an insight of the cluster: DROP INSIGHT {name} ON CLUSTER drops it");
+        Err(StatementRefusal::Statement(reason))
+    }
+
     /// Reads the configuration again, and makes insights and policies match it. Returns the
     /// insights that could not be changed, and the keys that take effect only after a restart.
     pub(crate) fn reload(&self) -> StatementAnswer {
@@ -118,8 +203,12 @@ impl LoopControl {
         let mut in_force = in_force.lock().unwrap_or_else(PoisonError::into_inner);
         // A statement between the two would be applied and then undone by the older list.
         let _pause = self.statements.pause();
-        let wanted = wanted(&config, &self.statements);
-        let left_out = self.ask(|reply| Event::Reload(wanted, reply))??;
+        let wanted = wanted(&config, &self.statements, self.cluster.as_deref());
+        let left_out = self.ask(|reply| Event::Reload(wanted, reply))?;
+        let left_out = left_out.iter();
+        let left_out: Vec<String> = left_out
+            .map(|(name, error)| format!("insight {name}: {error}"))
+            .collect();
         let restart = in_force.differs_in(&config);
         in_force.insights = config.insights;
         in_force.policy = config.policy;
@@ -128,9 +217,15 @@ impl LoopControl {
     }
 }
 
-/// Returns the insights and policies that a configuration and the kept statements ask for.
-pub(crate) fn wanted(config: &Config, statements: &StatementStore) -> DesiredStatements {
-    let mut insights = config.insights_by_name();
+/// Returns the insights and policies that a configuration, the kept statements and the cluster ask for. An
+/// insight of this node has precedence over one of the cluster with the same name.
+pub(crate) fn wanted(
+    config: &Config,
+    statements: &StatementStore,
+    cluster: Option<&SharedInsights>,
+) -> DesiredStatements {
+    let mut insights = cluster.map(SharedInsights::wanted).unwrap_or_default();
+    insights.extend(config.insights_by_name());
     insights.extend(statements.of(StatementKind::Insight));
     let policies = statements.of(StatementKind::Policy);
     DesiredStatements {
@@ -146,6 +241,11 @@ impl Control for LoopControl {
             let head = words.and_then(|mut words| statement_head(kind, &mut words));
             head.map_err(StatementRefusal::from)?;
         }
+        let head = StatementHead::read(sql).map_err(StatementRefusal::from)?;
+        if head.on_cluster && head.kind == StatementKind::Insight {
+            return Ok(self.execute_on_cluster(&head, sql)?);
+        }
+        self.check_own(&head)?;
         let apply = |head: &StatementHead| self.apply(head.kind, sql);
         Ok(self.statements.execute(sql, apply)?)
     }

@@ -55,9 +55,9 @@ pub(crate) enum Event {
     Wake,
     /// A statement on an insight or a policy, with the sender for the answer.
     Execute(StatementKind, String, SyncSender<StatementAnswer>),
-    /// The insights and policies of a configuration that was read again, with the sender for the
-    /// answer.
-    Reload(DesiredStatements, SyncSender<StatementAnswer>),
+    /// The insights and policies that are wanted from now on, with the sender for the reasons why
+    /// insights could not be changed.
+    Reload(DesiredStatements, SyncSender<BTreeMap<String, String>>),
     /// A request to copy the contents of these tables of the graph, for the test of a statement
     /// outside the loop.
     Snapshot(Vec<String>, SyncSender<TableSnapshot>),
@@ -235,7 +235,7 @@ impl<'c> EventLoop<'c> {
                 self.evaluate(self.clock.now_ns());
                 self.streams.finish();
                 self.write_documents();
-                let _ = reply.try_send(Ok(json!(faults)));
+                let _ = reply.try_send(faults);
             }
             Event::Snapshot(tables, reply) => {
                 let _ = reply.try_send(self.graph.snapshot(&tables));
@@ -358,8 +358,8 @@ impl<'c> EventLoop<'c> {
     }
 
     /// Makes insights and policies match the wanted ones. Returns the errors of the insights that
-    /// could not be changed.
-    fn become_these(&mut self, wanted: DesiredStatements) -> Vec<String> {
+    /// could not be changed, by name.
+    fn become_these(&mut self, wanted: DesiredStatements) -> BTreeMap<String, String> {
         let mut outputs = Outputs {
             streams: &mut self.streams,
             forecasts: &mut self.forecasts,
@@ -367,7 +367,7 @@ impl<'c> EventLoop<'c> {
         let faults = self.graph.become_these(&wanted.insights, &mut outputs);
         let told = faults.into_iter().map(|(name, error)| {
             warn!(%error, name, "an insight is left as it was");
-            format!("insight {name}: {error}")
+            (name, error.to_string())
         });
         let told = told.collect();
         self.changer().become_these(wanted.policies);

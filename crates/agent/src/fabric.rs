@@ -21,7 +21,9 @@ use barograph_fabric::transport::{
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{Clock, ConfigError, NS_PER_S, Pattern};
 use barograph_recorder::{ArchiveConfig, World};
-use barograph_stream::{CLUSTER_DOCUMENT, Incarnation, PEERS_DOCUMENT, RunDir, SegmentReader};
+use barograph_stream::{
+    CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, Incarnation, PEERS_DOCUMENT, RunDir, SegmentReader,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -29,6 +31,7 @@ use tracing::warn;
 
 use crate::AgentError;
 use crate::aggregator::{AggregatorConfig, NodeHistories};
+use crate::cluster_insights::{ApplyInsights, ClusterInsightsDesk, SharedInsights};
 use crate::cluster_watch::ClusterState;
 use crate::node_calls::NodeCallWorker;
 use crate::node_past::ArchivedPast;
@@ -73,6 +76,11 @@ pub struct ClusterConfig {
     /// Nodes whose calls into programs of this one are made, as patterns such as `login*`, with the
     /// rights that they say their callers have. This node must have a certificate then. Empty: none.
     pub calls_from: Vec<String>,
+    /// Nodes whose insights of the cluster (`CREATE INSIGHT … ON CLUSTER`) this node takes, and computes if it
+    /// has most of their inputs, as patterns such as `login*`; `[]` for none. Without this key they are
+    /// taken from all nodes if this node has a certificate, and from none otherwise, because then any user
+    /// of the machine can be a node.
+    pub insights_from: Option<Vec<String>>,
     /// Longest wait, in seconds, for the answers of other nodes to a statement or a call, 0.1 to 600.
     pub query_seconds: f64,
     /// Seconds without a sign of life after which a node counts as gone, 0.1 to 3600.
@@ -104,6 +112,7 @@ impl Default for ClusterConfig {
             ring_bytes_max: 64 << 20,
             window_bytes: 512 << 10,
             calls_from: Vec::new(),
+            insights_from: None,
             query_seconds: 5.0,
             death_seconds: 2.0,
             aggregator: AggregatorConfig::default(),
@@ -178,6 +187,13 @@ impl ClusterConfig {
         }
     }
 
+    /// The nodes whose insights are taken.
+    fn insights_from(&self, transport: &ZenohTransport) -> Vec<String> {
+        let is_proven = transport.certificate_expires_ns().is_some();
+        let all = || is_proven.then(|| "*".to_owned()).into_iter().collect();
+        self.insights_from.clone().unwrap_or_else(all)
+    }
+
     /// Fails if calls of other nodes are to be made although nobody can prove which node it is.
     fn check_callers(&self, transport: &ZenohTransport) -> Result<(), AgentError> {
         if self.calls_from.is_empty() || transport.certificate_expires_ns().is_some() {
@@ -217,6 +233,8 @@ impl ClusterConfig {
 
 /// What answers other nodes on this one, and the way to ask them.
 pub(crate) struct NodeServices {
+    /// The insights of the cluster, and the way to have them computed; `None` if this node is in none.
+    pub insights: Option<(Arc<SharedInsights>, ApplyInsights)>,
     pub questions: NodeQuestions,
     /// Runs the statements of other nodes.
     pub engine: ClientSql,
@@ -242,11 +260,12 @@ impl Fabric {
         (archive, world): (&ArchiveConfig, &World),
     ) -> Result<Option<Self>, AgentError> {
         let clock = &world.clock;
-        if config.name.is_empty() {
+        let Some(insights) = services.insights.clone() else {
             publish(run_dir, PEERS_DOCUMENT, &json!([]));
             publish(run_dir, CLUSTER_DOCUMENT, &Json::Null);
+            publish(run_dir, CLUSTER_INSIGHTS_DOCUMENT, &json!([]));
             return Ok(None);
-        }
+        };
         let segment = Arc::new(SegmentReader::of(run_dir)?);
         let now_ns = clock.now_ns();
         let credentials = state_dir.join(CREDENTIALS_DIR);
@@ -285,9 +304,12 @@ impl Fabric {
             waker: waker.clone(),
             threads: Vec::new(),
         };
+        let from = config.insights_from(fabric.transport());
+        let insights = ClusterInsightsDesk::new(insights, run_dir, &from, waker.clone());
         let desk = started.answer_others(config, node, services, clock)?;
         let shell = FabricShell {
             desk,
+            insights,
             fabric,
             cluster: config.name.clone(),
             node: node.to_owned(),
@@ -321,6 +343,7 @@ impl Fabric {
             questions,
             engine,
             board,
+            ..
         } = services;
         let questions = questions.open(self.waker.clone());
         let (desk, statements, calls) = NodeQuestionDesk::new(questions, &self.waker);
@@ -360,6 +383,7 @@ impl Drop for Fabric {
 /// The thread that steps the fabric.
 struct FabricShell {
     desk: NodeQuestionDesk,
+    insights: ClusterInsightsDesk,
     fabric: FabricNode<ZenohTransport>,
     cluster: String,
     node: String,
@@ -376,8 +400,9 @@ impl FabricShell {
         let (mut published_ns, mut published) = (i64::MIN, 0);
         while !self.is_over.load(Ordering::Acquire) {
             let now_ns = self.clock.now_ns();
-            self.desk.step(&mut self.fabric, now_ns);
-            let deadline_ns = self.fabric.step(now_ns);
+            self.desk.step(&mut self.fabric, &mut self.insights, now_ns);
+            let insights_ns = self.insights.step(&mut self.fabric, now_ns);
+            let deadline_ns = self.fabric.step(now_ns).min(insights_ns);
             let has_subscribers = self.fabric.has_subscribers();
             self.has_subscribers
                 .store(has_subscribers, Ordering::Release);

@@ -9,6 +9,7 @@ mod aggregator;
 mod archive_watch;
 mod assemble;
 mod cluster_inputs;
+mod cluster_insights;
 mod cluster_watch;
 mod config;
 mod control;
@@ -44,11 +45,11 @@ pub use barograph_recorder::{
 };
 pub use barograph_source::{BlockTraceMode, probe};
 pub use barograph_stream::{
-    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_DOCUMENT, CLUSTER_DOCUMENT, CallsRow,
-    FORECASTS_DOCUMENT, ForecastsRow, HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT,
-    InsightsRow, KNOBS_DOCUMENT, KnobsRow, PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow,
-    PoliciesRow, RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SourcesRow,
-    StatementsRow,
+    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_DOCUMENT, CLUSTER_DOCUMENT,
+    CLUSTER_INSIGHTS_DOCUMENT, CallsRow, ClusterInsightsRow, FORECASTS_DOCUMENT, ForecastsRow,
+    HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT, InsightsRow, KNOBS_DOCUMENT, KnobsRow,
+    PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow, PoliciesRow, RULES_DOCUMENT, RulesRow,
+    SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SourcesRow, StatementsRow,
 };
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use error::AgentError;

@@ -25,7 +25,7 @@ const SLICE: Duration = Duration::from_millis(20);
 /// State of a call on a node where no process matches.
 const NOBODY: &str = "nobody";
 /// State of a call on a node that has not made it, or of which it is not known.
-const UNANSWERED: &str = "unanswered";
+pub(crate) const UNANSWERED: &str = "unanswered";
 
 /// A call as it goes to another node.
 #[derive(Deserialize, Serialize)]

@@ -10,6 +10,8 @@ use barograph_fabric::transport::{Transport, ZenohWaker};
 use barograph_fabric::{AskedQuestion, FabricNode, NodeAnswer, NodeAnswers, QuestionKind};
 use barograph_model::{ControlFault, ControlFaultKind};
 
+use crate::cluster_insights::ClusterInsightsDesk;
+
 /// Most questions on their way from one thread to another.
 const WAITING_MAX: usize = 32;
 /// Time that answers of other nodes may be later than the patience of the asker.
@@ -136,6 +138,7 @@ fn no_thread(kind: QuestionKind) -> &'static str {
         QuestionKind::Call => {
             "this node takes no calls of other nodes, unless its cluster.calls_from names them"
         }
+        QuestionKind::Insights => "this node takes no part in the insights of the cluster",
     }
 }
 
@@ -203,9 +206,14 @@ impl NodeQuestionDesk {
         (desk, engine_side, program_side)
     }
 
-    /// Moves questions and answers between the fabric, the threads that answer other nodes, and the
-    /// clients of this node.
-    pub(crate) fn step<T: Transport>(&mut self, fabric: &mut FabricNode<T>, now_ns: i64) {
+    /// Moves questions and answers between the fabric, the threads that answer other nodes, the
+    /// clients of this node, and the desk of the cluster's insights.
+    pub(crate) fn step<T: Transport>(
+        &mut self,
+        fabric: &mut FabricNode<T>,
+        insights: &mut ClusterInsightsDesk,
+        now_ns: i64,
+    ) {
         while let Ok(question) = self.questions.try_recv() {
             let NodeQuestion {
                 kind,
@@ -221,14 +229,20 @@ impl NodeQuestionDesk {
             }
         }
         while let Some((number, answers)) = fabric.answers(now_ns) {
-            if let Some(reply) = self.waiting.remove(&number) {
-                let _ = reply.try_send(Some(answers));
+            match self.waiting.remove(&number) {
+                Some(reply) => drop(reply.try_send(Some(answers))),
+                None => insights.answered(number, &answers, now_ns),
             }
         }
         while let Some(asked) = fabric.asked(now_ns) {
             let side = match asked.kind {
                 QuestionKind::Statement => &self.statements,
                 QuestionKind::Call => &self.calls,
+                QuestionKind::Insights => {
+                    let answer = insights.asked(&asked, now_ns);
+                    fabric.answer(&asked, answer.as_deref().map_err(String::as_str));
+                    continue;
+                }
             };
             let (asked, reason) = match side.try_send(asked) {
                 Ok(()) => continue,

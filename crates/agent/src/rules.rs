@@ -35,6 +35,11 @@ pub(crate) trait RuleAction: Send + Sync {
     /// Hands the call over. `scope` is that of the subject's stream (`u1000`, `all`), empty for the
     /// node's own. May take as long as a call is synced to disk; gives why there is no call.
     fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String>;
+
+    /// Rules whose earlier calls have come to nothing since this was asked last, and why.
+    fn failures(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
 }
 
 /// The rules of a node. Cheap to clone.

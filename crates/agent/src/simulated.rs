@@ -411,9 +411,9 @@ impl SimulatedAgent<'_> {
     /// Applies a configuration that was read again.
     pub(crate) fn reload(&mut self, config: &Config) -> StatementAnswer {
         let (reply, answer) = sync_channel(1);
-        let wanted = wanted(config, &self.statements);
+        let wanted = wanted(config, &self.statements, None);
         self.event_loop.apply(Event::Reload(wanted, reply));
-        answer.try_recv().unwrap()
+        Ok(serde_json::json!(answer.try_recv().unwrap()))
     }
 
     /// Joins the cluster that the configuration names.

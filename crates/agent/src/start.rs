@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::assemble::{AgentDirectories, agent_document};
+use crate::cluster_insights::{ApplyInsights, SharedInsights};
 use crate::control::{LoopControl, ReadConfig};
 use crate::event_loop::{self, Event, EventLoop, LoopParts};
 use crate::fabric::{Fabric, NodeServices};
@@ -121,7 +122,8 @@ impl Agent {
             world: world.clone(),
         };
         let questions = NodeQuestions::default();
-        let control = (parts.statements, read, questions.clone());
+        let insights = parts.cluster_insights;
+        let control = (parts.statements, read, questions.clone(), insights.clone());
         let started_ns = parts.started_ns;
         let engine = agent.serve(&config, &world.clock, started_ns, shared, ingest, control)?;
         if let Some(exports) = exports {
@@ -134,6 +136,7 @@ impl Agent {
             (&agent.run_dir, &config.state_dir),
             cluster,
             NodeServices {
+                insights: insights.zip(agent.apply_insights()),
                 questions,
                 engine,
                 board: agent.applications.as_ref().map(|a| Arc::clone(a.board())),
@@ -145,6 +148,12 @@ impl Agent {
         Ok(agent)
     }
 
+    /// The way to have the loop compute insights of the cluster.
+    fn apply_insights(&self) -> Option<ApplyInsights> {
+        let control = self.control.clone()?;
+        Some(Arc::new(move || control.apply_cluster()))
+    }
+
     /// Starts the parts that take requests and values: applications, rules, the server. Returns the
     /// engine of statements, with their limits.
     fn serve(
@@ -154,7 +163,12 @@ impl Agent {
         started_ns: i64,
         shared: ScopeShared,
         ingest: Arc<IngestCounts>,
-        (statements, read, questions): (Arc<StatementStore>, ReadConfig, NodeQuestions),
+        (statements, read, questions, cluster): (
+            Arc<StatementStore>,
+            ReadConfig,
+            NodeQuestions,
+            Option<Arc<SharedInsights>>,
+        ),
     ) -> Result<ClientSql, AgentError> {
         let run_dir = &self.run_dir;
         let intake = intake_config(config);
@@ -168,13 +182,21 @@ impl Agent {
             over_tcp: config.applications.http_ingest,
         });
         let board = applications.map(|a| Arc::clone(a.board()));
-        let fire = Arc::new(ProgramCalls::new(board.clone()));
+        let patience_ns = (config.cluster.query_seconds * 1e9) as i64;
+        let calls = Arc::new(NodeCalls {
+            node: self.node.clone(),
+            board: board.clone(),
+            patience_ns,
+            others: questions.clone(),
+            clock: Arc::clone(clock),
+        });
+        let fire = ProgramCalls::new(board, Arc::clone(&calls), &shared.world.work);
+        let fire = Arc::new(fire);
         let kept = statements.of(StatementKind::Rule);
         let rules = DeclaredRules::new(&kept, run_dir, clock, fire);
         rules.attend()?;
         self.rules = Some(rules.clone());
         let engine = client_sql(config, run_dir, clock)?;
-        let patience_ns = (config.cluster.query_seconds * 1e9) as i64;
         let control = Arc::new(LoopControl {
             events: self.events.clone(),
             statements,
@@ -183,16 +205,11 @@ impl Agent {
                 node: self.node.clone(),
                 engine: engine.clone(),
                 patience_ns,
-                others: questions.clone(),
-                clock: Arc::clone(clock),
-            },
-            calls: NodeCalls {
-                node: self.node.clone(),
-                board,
-                patience_ns,
                 others: questions,
                 clock: Arc::clone(clock),
             },
+            calls,
+            cluster,
             rules,
             config: (read, Mutex::new(config.clone())),
             clock: Arc::clone(clock),

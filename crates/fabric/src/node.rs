@@ -11,7 +11,7 @@ use barograph_stream::{NODES_DIR, PeersRow, RunDir, SegmentReader};
 use serde::Serialize;
 
 use crate::config::NodeConfig;
-use crate::frame::is_of_samples;
+use crate::frame::{SELECTORS_MAX, is_of_samples};
 use crate::history::{DurableHistories, HistoryOpening};
 use crate::mirror::Received;
 use crate::node_mirror::NodeMirror;
@@ -36,6 +36,10 @@ const STEP_NS_MAX: i64 = NS_PER_S;
 pub struct FabricNode<T> {
     transport: T,
     config: NodeConfig,
+    /// The streams that the configuration wants.
+    configured: Vec<String>,
+    /// The streams that somebody on this node needs beside them.
+    demanded: Vec<String>,
     publisher: Publisher,
     nodes: BTreeMap<Arc<str>, OtherNode>,
     refusals: VecDeque<String>,
@@ -99,6 +103,8 @@ impl<T: Transport> FabricNode<T> {
         remove_mirrors(&config.run_dir);
         Self {
             transport,
+            configured: config.wanted.clone(),
+            demanded: Vec::new(),
             config,
             publisher: Publisher::new(segment),
             nodes: BTreeMap::new(),
@@ -120,6 +126,27 @@ impl<T: Transport> FabricNode<T> {
     /// of this one. Call it before the first step.
     pub fn read_past_from(&mut self, source: Arc<dyn PastSource>) {
         self.publisher.read_past_from(source);
+    }
+
+    /// Mirrors these streams beside the configured ones, for as long as somebody here needs them. Selectors
+    /// for which a subscription has no room are left out.
+    pub fn demand(&mut self, mut selectors: Vec<String>) {
+        selectors.truncate(SELECTORS_MAX.saturating_sub(self.configured.len()));
+        if self.demanded == selectors {
+            return;
+        }
+        self.demanded = selectors;
+        self.config.wanted = [&self.configured[..], &self.demanded[..]].concat();
+        let mirrors = self.nodes.values_mut();
+        for mirror in mirrors.filter_map(|other| other.mirror.as_mut()) {
+            mirror.subscriber.set_selectors(self.config.wanted.clone());
+        }
+    }
+
+    /// The names of the connected nodes.
+    pub fn connected(&self) -> impl Iterator<Item = &Arc<str>> {
+        let connected = self.nodes.iter().filter(|(_, other)| other.is_connected);
+        connected.map(|(node, _)| node)
     }
 
     /// Takes in what has come and sends what is due at `now_ns`, in ns since the epoch. Returns the

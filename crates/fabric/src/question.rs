@@ -1,5 +1,5 @@
-//! Questions to other nodes, and their answers: statements that run where the data is, and calls into
-//! programs there.
+//! Questions to other nodes, and their answers: statements that run where the data is, calls into
+//! programs there, and what nodes tell each other about the insights of the cluster.
 //!
 //! A question goes to several nodes, and each of them answers in one message. A statement only reads,
 //! so whoever gets no answer may ask again; a call may have been made all the same.
@@ -12,6 +12,7 @@ use crate::frame::FRAME_BYTES_MAX;
 
 const STATEMENT: [u8; 4] = *b"BARQ";
 const CALL: [u8; 4] = *b"BARC";
+const INSIGHTS: [u8; 4] = *b"BARI";
 const ANSWER: [u8; 4] = *b"BARA";
 const VERSION: u8 = 1;
 /// Bytes before the text of a question: magic, version, number, patience.
@@ -37,6 +38,13 @@ pub enum QuestionKind {
     Statement,
     /// A call into programs of the node, as JSON.
     Call,
+    /// What the asking node knows and offers of the cluster's insights, as JSON.
+    Insights,
+}
+
+impl QuestionKind {
+    /// All kinds.
+    const ALL: [Self; 3] = [Self::Statement, Self::Call, Self::Insights];
 }
 
 /// What has come of a question on one node.
@@ -60,9 +68,9 @@ pub type NodeAnswers = Vec<(Arc<str>, NodeAnswer)>;
 pub struct AskedQuestion {
     /// Name of the node that asks.
     pub from: Arc<str>,
-    /// Whether it is a statement or a call.
+    /// What is asked.
     pub kind: QuestionKind,
-    /// The statement, or the call as JSON.
+    /// The statement, or anything else as JSON.
     pub text: String,
     /// Time after which nobody waits for the answer any more, ns since the epoch.
     pub until_ns: i64,
@@ -92,8 +100,7 @@ pub(crate) fn is_of_questions(bytes: &[u8]) -> bool {
 
 /// The kind of a question; `None` if the message is none.
 fn kind_of(bytes: &[u8]) -> Option<QuestionKind> {
-    let kinds = [QuestionKind::Statement, QuestionKind::Call];
-    kinds
+    QuestionKind::ALL
         .into_iter()
         .find(|kind| bytes.starts_with(kind.magic()))
 }
@@ -103,6 +110,7 @@ impl QuestionKind {
         match self {
             Self::Statement => &STATEMENT,
             Self::Call => &CALL,
+            Self::Insights => &INSIGHTS,
         }
     }
 }
@@ -377,7 +385,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_comes_is_taken_or_refused(
-            magic in prop::sample::select(vec![STATEMENT, CALL, ANSWER]),
+            magic in prop::sample::select(vec![STATEMENT, CALL, INSIGHTS, ANSWER]),
             rest in prop::collection::vec(any::<u8>(), 0..64),
         ) {
             let mut a = Questions::new(0);

@@ -150,6 +150,14 @@ impl Subscriber {
         Some(empty_frame(&FrameHeader { number, ..header }))
     }
 
+    /// Wants these streams from now on.
+    pub fn set_selectors(&mut self, selectors: Vec<String>) {
+        if self.config.selectors != selectors {
+            self.config.selectors = selectors;
+            self.is_to_subscribe = true;
+        }
+    }
+
     /// Has the next [`Self::due`] ask for a new feed, since the owner may have lost the present one.
     pub fn ask_again(&mut self) {
         self.is_to_subscribe = true;

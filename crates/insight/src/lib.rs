@@ -7,6 +7,7 @@
 //! without cycles.
 
 mod aggregate;
+mod cluster;
 mod curated;
 mod error;
 mod graph;
@@ -22,6 +23,9 @@ mod slot;
 mod snapshot;
 mod statement;
 
+pub use cluster::{
+    CLUSTER_INSIGHTS_MAX, ClusterInsight, ClusterInsightReport, ClusterInsights, InsightOffer,
+};
 pub use curated::{
     FIFTEEN, curated, curated_inputs, curated_inputs_of_cluster, curated_of_cluster,
 };

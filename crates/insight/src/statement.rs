@@ -12,7 +12,7 @@ pub(crate) enum InsightStatement {
     Drop { name: String, if_exists: bool },
 }
 
-/// `CREATE [OR REPLACE] INSIGHT name [UNIT 'u'] [HELP 'h'] AS SELECT …`.
+/// `CREATE [OR REPLACE] INSIGHT name [ON CLUSTER] [UNIT 'u'] [HELP 'h'] AS SELECT …`.
 #[derive(Debug)]
 pub(crate) struct CreateInsight {
     pub name: Name,
@@ -31,6 +31,7 @@ pub(crate) fn parse(sql: &str) -> Result<InsightStatement, InsightError> {
         )?))),
         StatementAction::Drop { if_exists } => {
             let name = words.dotted_name();
+            on_cluster(&mut words)?;
             words.end()?;
             Ok(InsightStatement::Drop { name, if_exists })
         }
@@ -53,6 +54,7 @@ pub(crate) fn parse_select(sql: &str) -> Result<Query, InsightError> {
 
 fn create(mut words: StatementWords, or_replace: bool) -> Result<CreateInsight, InsightError> {
     let name = Name::new(words.dotted_name())?;
+    on_cluster(&mut words)?;
     let (mut unit, mut help) = (None, None);
     loop {
         if unit.is_none() && words.keyword("UNIT") {
@@ -71,6 +73,15 @@ fn create(mut words: StatementWords, or_replace: bool) -> Result<CreateInsight, 
         help,
         query: words.query()?,
     })
+}
+
+/// Takes `ON CLUSTER`. For the graph it makes no difference: whoever hands it such a statement has decided
+/// that this node computes the insight.
+fn on_cluster(words: &mut StatementWords) -> Result<(), InsightError> {
+    if words.keyword("ON") {
+        words.expect("CLUSTER")?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -142,6 +153,24 @@ mod tests {
             let seen = parse(bad).unwrap_err().to_string();
             assert!(seen.starts_with("stream name"), "{bad}: {seen}");
         }
+    }
+
+    #[test]
+    fn on_cluster_comes_after_the_name() {
+        let create = |place: &str| {
+            parse(&format!(
+                "CREATE INSIGHT a.b {place} HELP 'h' AS SELECT 1 FROM t"
+            ))
+        };
+        assert!(matches!(
+            create("ON CLUSTER"),
+            Ok(InsightStatement::Create(create)) if create.help.as_deref() == Some("h")
+        ));
+        assert_eq!(
+            create("ON NODE").unwrap_err().to_string(),
+            "expected CLUSTER, found NODE"
+        );
+        assert!(parse("DROP INSIGHT a.b ON CLUSTER").is_ok());
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod config_error;
 mod control;
 mod cut;
 mod descriptor;
+mod hash;
 mod level;
 mod near;
 mod past;
@@ -36,6 +37,7 @@ pub use descriptor::{
     Descriptor, HELP_BYTES_MAX, Kind, LABELS_BYTES_MAX, LABELS_MAX, Labels, ModelError,
     NAME_BYTES_MAX, Name, SeriesId, UNIT_BYTES_MAX, Unit, table_name,
 };
+pub use hash::fnv1a;
 pub use level::Level;
 pub use near::{NEAR_MAX, near};
 pub use past::{Past, PastRequest, PastSamples, PastSeries, SAMPLE_BYTES, Span, unbounded};

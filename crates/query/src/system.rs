@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use barograph_archive::{PartInfo, PartKind};
 use barograph_stream::{
-    FORECASTS_COLUMNS, FORECASTS_DOCUMENT, INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, KNOBS_COLUMNS,
-    KNOBS_DOCUMENT, PEERS_COLUMNS, PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT,
-    PUBLICATIONS_COLUMNS, PUBLICATIONS_DOCUMENT, SOURCES_COLUMNS, SOURCES_DOCUMENT, SegmentReader,
-    SegmentState,
+    CLUSTER_INSIGHTS_COLUMNS, CLUSTER_INSIGHTS_DOCUMENT, FORECASTS_COLUMNS, FORECASTS_DOCUMENT,
+    INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, KNOBS_COLUMNS, KNOBS_DOCUMENT, PEERS_COLUMNS,
+    PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
+    PUBLICATIONS_DOCUMENT, SOURCES_COLUMNS, SOURCES_DOCUMENT, SegmentReader, SegmentState,
 };
 use rusqlite::Result;
 
@@ -28,7 +28,7 @@ use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 17] = [
+pub(crate) static SYSTEM: [Listing; 18] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -100,6 +100,14 @@ pub(crate) static SYSTEM: [Listing; 17] = [
         columns: INSIGHTS_COLUMNS,
         arguments: &[],
         produce: |live, _| document(live, INSIGHTS_DOCUMENT, INSIGHTS_COLUMNS),
+    },
+    Listing {
+        name: "cluster_insights",
+        kind: "system",
+        help: "the insights of the cluster: which node computes each, and how many of its inputs each node has",
+        columns: CLUSTER_INSIGHTS_COLUMNS,
+        arguments: &[],
+        produce: |live, _| document(live, CLUSTER_INSIGHTS_DOCUMENT, CLUSTER_INSIGHTS_COLUMNS),
     },
     Listing {
         name: "publications",

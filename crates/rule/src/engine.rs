@@ -551,6 +551,7 @@ fn firing(
         call: definition.call.clone(),
         payload,
         target: subject.target(definition)?,
+        nodes: definition.nodes.clone(),
         subject: subject.labels.clone(),
         stream: subject.key,
         fired_ns: now_ns,

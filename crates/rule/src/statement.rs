@@ -18,7 +18,9 @@ pub(crate) const CALL_NAME_BYTES_MAX: usize = 127;
 pub(crate) const PAYLOAD_MEMBERS_MAX: usize = 32;
 
 /// The words that end an expression.
-const CLAUSES: [&str; 6] = ["CALL", "FIRE", "PAYLOAD", "TO", "COOLDOWN", "EXPIRES"];
+const CLAUSES: [&str; 7] = ["CALL", "FIRE", "PAYLOAD", "TO", "ON", "COOLDOWN", "EXPIRES"];
+/// Most nodes that a rule names.
+const NODES_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(crate) enum RuleStatement {
@@ -66,13 +68,15 @@ fn create(mut words: StatementWords, sql: &str) -> Result<RuleDefinition, Statem
             "the name of a handler has 1 to {CALL_NAME_BYTES_MAX} bytes"
         )));
     }
-    let (mut payload, mut target) = (None, None);
+    let (mut payload, mut target, mut nodes) = (None, None, None);
     let (mut cooldown_ns, mut expires_ns) = (None, None);
     loop {
         if payload.is_none() && words.keyword("PAYLOAD") {
             payload = Some(words.expression(&CLAUSES, "the payload")?);
         } else if target.is_none() && words.keyword("TO") {
             target = Some(pairs(&words.text("TO 'rank=0'")?)?);
+        } else if nodes.is_none() && words.keyword("ON") {
+            nodes = Some(nodes_of(&mut words)?);
         } else if cooldown_ns.is_none() && words.keyword("COOLDOWN") {
             cooldown_ns = Some(length_ns(&words.text("COOLDOWN '10 s'")?)?);
         } else if expires_ns.is_none() && words.keyword("EXPIRES") {
@@ -103,9 +107,28 @@ fn create(mut words: StatementWords, sql: &str) -> Result<RuleDefinition, Statem
         call,
         payload: payload.unwrap_or(FiringPayload::None),
         target: target.unwrap_or_default(),
+        nodes,
         cooldown_ns: cooldown_ns.unwrap_or(0),
         expires_ns: expires_ns.unwrap_or(CALL_EXPIRES_DEFAULT.as_nanos() as i64),
     })
+}
+
+/// `ON CLUSTER`, which gives no name, or `ON NODES 'a, b'`.
+fn nodes_of(words: &mut StatementWords) -> Result<Vec<String>, StatementError> {
+    if words.keyword("CLUSTER") {
+        return Ok(Vec::new());
+    }
+    if !words.keyword("NODES") {
+        return Err(words.unexpected("CLUSTER or NODES"));
+    }
+    let text = words.text("ON NODES 'login1, login2'")?;
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    if names.len() > NODES_MAX || names.iter().any(String::is_empty) {
+        return Err(StatementError::new(format!(
+            "ON NODES has 1 to {NODES_MAX} names of nodes with commas between them; ON CLUSTER means all"
+        )));
+    }
+    Ok(names)
 }
 
 fn compile(e: &ast::Expr, leaves: &mut StreamFunctions) -> Compiled {

@@ -3,6 +3,7 @@
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use barograph_model::fnv1a;
 /// The content security policy: the page may load only its own files.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; \
      style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; \
@@ -70,11 +71,4 @@ impl Asset {
             .map(|tag| tag.trim().trim_start_matches("W/"))
             .any(|tag| tag == "*" || self.etag == tag)
     }
-}
-
-/// FNV-1a, used only to tell builds of the page apart.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

@@ -40,6 +40,8 @@ pub struct StatementHead {
     pub kind: StatementKind,
     /// The name of the thing, not checked yet; empty if the statement has none.
     pub name: String,
+    /// Whether `ON CLUSTER` comes after the name: the thing belongs to all nodes of the cluster.
+    pub on_cluster: bool,
 }
 
 impl StatementHead {
@@ -49,7 +51,13 @@ impl StatementHead {
         let kind = Self::kind(sql)?;
         let action = statement_head(kind, &mut words)?;
         let name = words.dotted_name();
-        Ok(Self { action, kind, name })
+        let on_cluster = words.keyword("ON") && words.keyword("CLUSTER");
+        Ok(Self {
+            action,
+            kind,
+            name,
+            on_cluster,
+        })
     }
 
     fn kind(sql: &str) -> Result<StatementKind, StatementError> {
@@ -127,7 +135,16 @@ mod tests {
     fn heads() {
         let check = |sql: &str, expect: &str| {
             let seen = match StatementHead::read(sql) {
-                Ok(StatementHead { action, kind, name }) => format!("{action:?} {kind:?} {name}"),
+                Ok(head) => {
+                    let StatementHead {
+                        action,
+                        kind,
+                        name,
+                        on_cluster,
+                    } = head;
+                    let place = if on_cluster { " on cluster" } else { "" };
+                    format!("{action:?} {kind:?} {name}{place}")
+                }
                 Err(error) => error.to_string(),
             };
             assert_eq!(seen, expect, "{sql}");
@@ -140,6 +157,14 @@ mod tests {
         check(
             "-- why\nCREATE OR REPLACE POLICY \"c\"",
             "Create { or_replace: true } Policy c",
+        );
+        check(
+            "CREATE INSIGHT a.b ON CLUSTER AS",
+            "Create { or_replace: false } Insight a.b on cluster",
+        );
+        check(
+            "DROP INSIGHT a on cluster",
+            "Drop { if_exists: false } Insight a on cluster",
         );
         check("DROP RULE IF EXISTS a;", "Drop { if_exists: true } Rule a");
         check("drop trigger a", "Drop { if_exists: false } Rule a");

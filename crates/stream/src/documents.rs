@@ -31,6 +31,8 @@ pub const AGENT_DOCUMENT: &str = "agent.json";
 pub const RULES_DOCUMENT: &str = "rules.json";
 /// One row per other node of the cluster; empty if the agent is in no cluster.
 pub const PEERS_DOCUMENT: &str = "peers.json";
+/// One row per insight of the cluster; empty if the agent is in no cluster.
+pub const CLUSTER_INSIGHTS_DOCUMENT: &str = "cluster-insights.json";
 /// What the agent sends to other nodes, and why nodes do not work with it; null if it is in no
 /// cluster.
 pub const CLUSTER_DOCUMENT: &str = "cluster.json";
@@ -188,6 +190,17 @@ document_rows! {
     missed: u64 = "INTEGER",
     holes: u64 = "INTEGER",
     fault: Option<String> = "TEXT",
+}
+
+document_rows! {
+    ClusterInsightsRow, CLUSTER_INSIGHTS_COLUMNS of CLUSTER_INSIGHTS_DOCUMENT:
+    name: String = "TEXT",
+    runs_on: Vec<String> = "TEXT",
+    sql: String = "TEXT",
+    changed_by: String = "TEXT",
+    changed_ts: i64 = "INTEGER",
+    inputs: BTreeMap<String, u64> = "TEXT",
+    fault: String = "TEXT",
 }
 
 document_rows! {

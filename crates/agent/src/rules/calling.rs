@@ -1,32 +1,95 @@
 //! The way from a rule that has fired to a call into programs.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use barograph_model::{ControlFault, RequestSender};
+use barograph_recorder::Work;
 use barograph_rule::Firing;
 use barograph_stream::SCOPE_OF_ALL;
 use barograph_stream::calls::{CallPayload, CallTarget};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use tracing::info;
 
 use super::RuleAction;
+use crate::node_calls::{NodeCalls, UNANSWERED};
 use barograph_call::{Board, CallError, CallRequest};
 
-/// The action of rules in the product: calls through the board. Values that only some users may
-/// read go to the programs of these users alone.
+/// Most calls of rules that are on their way to other nodes. Each has a thread.
+const UNDER_WAY_MAX: usize = 16;
+/// Most failures that wait to be counted; of further ones only the log tells.
+const FAILURES_MAX: usize = 64;
+
+/// The action of rules in the product: calls through the board, and to other nodes. Values that only
+/// some users may read go to the programs of these users alone.
 pub(crate) struct ProgramCalls {
     board: Option<Arc<Board>>,
+    nodes: Arc<NodeCalls>,
+    work: Work,
+    under_way: Arc<AtomicUsize>,
+    failures: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl ProgramCalls {
-    /// Without a board (no applications) every call fails, with an error that names the reason.
-    pub(crate) fn new(board: Option<Arc<Board>>) -> Self {
-        Self { board }
+    /// Without a board (no applications) every call on this node fails, with an error that names the
+    /// reason. Calls on other nodes go through `nodes`, as jobs.
+    pub(crate) fn new(board: Option<Arc<Board>>, nodes: Arc<NodeCalls>, work: &Work) -> Self {
+        Self {
+            board,
+            nodes,
+            work: work.clone(),
+            under_way: Arc::default(),
+            failures: Arc::default(),
+        }
+    }
+
+    /// Starts the call on the nodes that the firing names. What comes of it is known later.
+    fn fire_on_nodes(
+        &self,
+        firing: &Firing,
+        (nodes, only_user): (&[String], Option<u32>),
+    ) -> Result<(), String> {
+        if self.under_way.fetch_add(1, Ordering::AcqRel) >= UNDER_WAY_MAX {
+            self.under_way.fetch_sub(1, Ordering::AcqRel);
+            return Err(format!(
+                "{UNDER_WAY_MAX} calls of rules are on their way to other nodes already"
+            ));
+        }
+        let (request, rule) = (request_on(firing, nodes), firing.rule.clone());
+        let asker = RequestSender {
+            uid: only_user,
+            pid: None,
+            via: format!("rule {rule}").into(),
+            // Who made the rule has the right; only_user says whose programs may be told its values.
+            may_control: only_user.is_none(),
+        };
+        let (calls, under_way) = (Arc::clone(&self.nodes), Arc::clone(&self.under_way));
+        let failures = Arc::clone(&self.failures);
+        let started = self.work.start("baro-rule-call", move || {
+            if let Some(reason) = failure(calls.fire(&request, &asker)) {
+                let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+                if failures.len() < FAILURES_MAX {
+                    failures.push((rule, reason));
+                }
+            }
+            under_way.fetch_sub(1, Ordering::AcqRel);
+        });
+        started.map(drop).map_err(|error| {
+            self.under_way.fetch_sub(1, Ordering::AcqRel);
+            format!("no thread for the call: {error}")
+        })
     }
 }
 
 impl RuleAction for ProgramCalls {
     fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String> {
+        let only_user = only_user(scope)?;
+        let (rule, call, why) = (&firing.rule, &firing.call, &firing.explanation);
+        info!(rule, call, scope, why, "a rule has fired");
+        if let Some(nodes) = &firing.nodes {
+            return self.fire_on_nodes(firing, (nodes, only_user));
+        }
         let board = self.board.as_ref();
         let board = board.ok_or("this agent takes in no applications (applications.enabled)")?;
         let request = CallRequest {
@@ -36,14 +99,53 @@ impl RuleAction for ProgramCalls {
             },
             payload: payload(&firing.payload),
             expires: Duration::from_nanos(firing.expires_ns.unsigned_abs()),
-            only_user: only_user(scope)?,
+            only_user,
             ..CallRequest::trigger(&*firing.call, format!("rule {}", firing.rule))
         };
-        let (rule, call, why) = (&firing.rule, &firing.call, &firing.explanation);
-        info!(rule, call, scope, why, "a rule has fired");
         let fired: Result<_, CallError> = board.fire(&request);
         fired.map(drop).map_err(|error| error.to_string())
     }
+
+    fn failures(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The body of `POST /api/v1/fire` for a firing on these nodes, or on all if none is named.
+fn request_on(firing: &Firing, nodes: &[String]) -> Json {
+    let nodes = match nodes {
+        [] => json!("all"),
+        nodes => json!(nodes),
+    };
+    let target: serde_json::Map<String, Json> = firing
+        .target
+        .iter()
+        .map(|(label, value)| (label.clone(), json!(value)))
+        .collect();
+    json!({
+        "name": firing.call,
+        "target": target,
+        "payload": firing.payload,
+        "expires_s": firing.expires_ns as f64 / 1e9,
+        "nodes": nodes,
+    })
+}
+
+/// The reason why a call on several nodes has come to nothing on some of them; `None` if it has not.
+fn failure(answer: Result<Json, ControlFault>) -> Option<String> {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(fault) => return Some(fault.message),
+    };
+    let nodes = answer["nodes"].as_array().into_iter().flatten();
+    let unanswered = nodes.filter(|node| node["state"] == UNANSWERED);
+    let reasons: Vec<String> = unanswered
+        .map(|node| {
+            let text = |key: &str| node[key].as_str().unwrap_or_default().to_owned();
+            format!("{}: {}", text("node"), text("reason"))
+        })
+        .collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 /// The user whose programs may get values of a stream of this scope; `None`: all users.
@@ -74,6 +176,20 @@ fn payload(payload: &Json) -> CallPayload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_some_nodes_have_not_answered_is_a_failure() {
+        let answer = json!({"nodes": [
+            {"node": "a", "state": "answered", "reason": null},
+            {"node": "b", "state": "unanswered", "reason": "it is not connected"},
+            {"node": "c", "state": "nobody", "reason": "no process"},
+        ]});
+        assert_eq!(failure(Ok(answer)).unwrap(), "b: it is not connected");
+        assert_eq!(
+            failure(Ok(json!({"nodes": [{"node": "a", "state": "nobody"}]}))),
+            None
+        );
+    }
 
     #[test]
     fn private_values_are_told_to_their_user_alone() {

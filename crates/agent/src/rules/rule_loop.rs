@@ -164,17 +164,15 @@ impl RuleLoop {
 
     /// Hands over the firings, without the lock.
     fn call(&mut self) {
+        let mut failures = self.shared.action.failures();
         for (firing, scope) in self.fired.drain(..) {
             if let Err(reason) = self.shared.action.fire(&firing, &scope) {
-                warn!(
-                    rule = firing.rule,
-                    call = firing.call,
-                    reason,
-                    "a call came to nothing"
-                );
-                let mut state = self.shared.lock();
-                state.rules.call_failed(&firing.rule, reason);
+                failures.push((firing.rule, reason));
             }
+        }
+        for (rule, reason) in failures {
+            warn!(rule, reason, "a call came to nothing");
+            self.shared.lock().rules.call_failed(&rule, reason);
         }
     }
 

@@ -1,7 +1,9 @@
 //! `baro insight`: makes, drops, lists and explains insights. Making and dropping need the control
 //! right.
 
-use barograph_agent::{INSIGHTS_DOCUMENT, InsightsRow};
+use barograph_agent::{
+    CLUSTER_INSIGHTS_DOCUMENT, ClusterInsightsRow, INSIGHTS_DOCUMENT, InsightsRow,
+};
 use barograph_client::AgentSocket;
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
@@ -39,11 +41,17 @@ enum Verb {
         /// Name or statement
         #[arg(allow_hyphen_values = true, value_parser = statement::text)]
         name: String,
+        /// Drop an insight of the cluster
+        #[arg(long)]
+        on_cluster: bool,
         #[command(flatten)]
         target: Target,
     },
     /// List the insights
     List {
+        /// List the insights of the cluster, with the nodes that compute them
+        #[arg(long)]
+        on_cluster: bool,
         #[command(flatten)]
         target: Target,
     },
@@ -74,11 +82,26 @@ impl Insight {
                 let name = made["name"].as_str().unwrap_or_default();
                 done(&target, &made, &format!("created {name}"))
             }
-            Verb::Drop { name, target } => {
-                let dropped = carry_out(&target, STATEMENTS, &drop_of("INSIGHT", &name))?;
+            Verb::Drop {
+                name,
+                on_cluster,
+                target,
+            } => {
+                let mut statement = drop_of("INSIGHT", &name);
+                if on_cluster {
+                    statement += " ON CLUSTER";
+                }
+                let dropped = carry_out(&target, STATEMENTS, &statement)?;
                 done(&target, &dropped, &format!("dropped {}", name.trim()))
             }
-            Verb::List { target } => list(&target),
+            Verb::List {
+                on_cluster: true,
+                target,
+            } => list_of_cluster(&target),
+            Verb::List {
+                on_cluster: false,
+                target,
+            } => list(&target),
             Verb::Explain { name, target } => explain(&target, &name),
         }
     }
@@ -145,6 +168,46 @@ fn list(target: &Target) -> anyhow::Result<()> {
     output::print_table(
         &["INSIGHT", "STATE", "STREAMS", "UNIT", "ORIGIN", "WHAT"],
         &[2],
+        &rows,
+    )
+}
+
+fn list_of_cluster(target: &Target) -> anyhow::Result<()> {
+    let insights: Vec<DocumentRow<ClusterInsightsRow>> =
+        document_of_agent(&target.run_dir(), CLUSTER_INSIGHTS_DOCUMENT)?;
+    if target.json {
+        return output::print_json(&insights);
+    }
+    if insights.is_empty() {
+        return output::print(
+            "the cluster has no insights: baro insight create \"CREATE INSIGHT name ON CLUSTER AS SELECT …\"\n",
+        );
+    }
+    let row = |insight: &DocumentRow<ClusterInsightsRow>| {
+        let inputs = insight.inputs.iter();
+        let inputs: Vec<String> = inputs.map(|(node, one)| format!("{node} {one}")).collect();
+        let runs_on = match insight.runs_on.is_empty() {
+            true => "no node yet".to_owned(),
+            false => insight.runs_on.join(", "),
+        };
+        vec![
+            insight.name.clone(),
+            runs_on,
+            inputs.join(", "),
+            insight.changed_by.clone(),
+            insight.fault.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = insights.iter().map(row).collect();
+    output::print_table(
+        &[
+            "INSIGHT",
+            "RUNS ON",
+            "INPUTS",
+            "MADE ON",
+            "NOT HERE BECAUSE",
+        ],
+        &[],
         &rows,
     )
 }

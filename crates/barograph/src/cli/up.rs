@@ -63,6 +63,10 @@ pub(super) struct Up {
     /// Address of another node of the cluster, or of a zenoh router; may be given several times
     #[arg(long, alias = "router", value_name = "ADDRESS:PORT", value_parser = address_of_node, requires = "cluster")]
     peer: Vec<String>,
+    /// Nodes whose insights of the cluster are taken and computed here, as a pattern like 'login*'; may be
+    /// given several times
+    #[arg(long, value_name = "PATTERN", requires = "cluster")]
+    insights_from: Vec<String>,
     /// Tree to read instead of /
     #[arg(long, value_name = "DIR")]
     sys_root: Option<PathBuf>,
@@ -131,6 +135,9 @@ impl Up {
             if !given.is_empty() {
                 *configured = given;
             }
+        }
+        if !given.insights_from.is_empty() {
+            cluster.insights_from = Some(given.insights_from);
         }
         config.sources.sys_root = given.sys_root.unwrap_or(config.sources.sys_root);
         Ok(config)

@@ -119,7 +119,8 @@ impl Run {
                 "--cluster",
                 &self.name,
             ])
-            .args(["--listen", listen])
+            // Whoever may start these agents runs all of them.
+            .args(["--listen", listen, "--insights-from", "*"])
             .arg("--run-dir")
             .arg(&run_dir)
             .arg("--state-dir")
