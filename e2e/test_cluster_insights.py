@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 from harness import QUICK, Agent, eventually
-from test_cluster import Start, cluster, free_address
+from test_cluster import Start, cluster, free_address, peer
 
 NAME = "storage.free.bytes"
 TABLE = "cluster_storage_free_bytes"
@@ -75,6 +75,22 @@ def test_it_runs_where_most_of_its_inputs_are_and_moves_when_that_node_dies(star
     eventually(lambda: fresh(other) == [], "streams that have ended")
     runner.restart()
     assert runner.ask("insight", "list", "--on-cluster") == []
+
+
+def test_what_an_insight_reads_is_mirrored_by_demand(start: Start) -> None:
+    address, (a, b) = cluster(start, ["a", "b"], QUICK + '[cluster]\nmirror = ["node.*"]\n')
+    eventually(lambda: a.rows("SELECT 1 FROM b_node_uptime_seconds WHERE newest") or peer(a, "b").get("streams"), "a mirror")
+    both = "SELECT node FROM cluster_memory_total_bytes WHERE newest ORDER BY node"
+    assert a.rows(both) == [{"node": "a"}]
+    create = "CREATE INSIGHT all.memory.bytes AS SELECT sum(value) AS value FROM cluster_memory_total_bytes WHERE newest"
+    a.out("insight", "create", create)
+    eventually(lambda: a.rows(both) == [{"node": "a"}, {"node": "b"}], "the streams that it reads", 15)
+    [own] = b.sql("SELECT value FROM memory_total_bytes WHERE newest")
+    eventually(lambda: a.value("all.memory.bytes") == 2 * own["value"], "the sum of both")
+    # b demands nothing.
+    assert b.rows(both) == [{"node": "b"}]
+    a.out("insight", "drop", "all.memory.bytes")
+    eventually(lambda: a.rows(both) == [{"node": "a"}], "a mirror without them", 15)
 
 
 def test_who_takes_none_gets_none(start: Start) -> None:

@@ -93,8 +93,8 @@ impl AgentDirectories {
         let first_key = segment_config(config, incarnation).streams_max;
         let inputs = is_clustered.then(|| ClusterInputs::new(&self.run_dir, first_key));
         let shared = |inputs: &ClusterInputs| {
-            let (dir, counts) = (&config.state_dir, inputs.counts());
-            SharedInsights::open(&config.node, dir, &self.troubles, counts, world)
+            let (dir, news) = (&config.state_dir, inputs.news());
+            SharedInsights::open(&config.node, dir, &self.troubles, news, world)
         };
         let cluster_insights = inputs.as_ref().map(shared).transpose()?.map(Arc::new);
         let sampling = LoopParts {

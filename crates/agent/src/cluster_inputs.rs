@@ -5,7 +5,7 @@
 //! SQL. Once a second the sampling loop reads what has changed in memory; it waits for no other node.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use barograph_insight::Graph;
 use barograph_model::{Descriptor, Labels, Name, StreamKey, table_name};
@@ -15,7 +15,7 @@ use barograph_stream::{
 };
 use tracing::{debug, warn};
 
-use crate::cluster_insights::InputCounts;
+use crate::cluster_insights::ClusterInputNews;
 
 /// Most streams of all nodes that insights read. Further ones are left out, which is logged once.
 const INPUTS_MAX: usize = 16_384;
@@ -41,8 +41,8 @@ pub(crate) struct ClusterInputs {
     keys: u32,
     free: Vec<StreamKey>,
     is_full: bool,
-    /// How many inputs there are by table.
-    counts: InputCounts,
+    /// What others are told of the inputs.
+    news: Arc<ClusterInputNews>,
 }
 
 /// A stream of one node, as an input of the graph.
@@ -69,13 +69,25 @@ impl ClusterInputs {
             keys: 0,
             free: Vec::new(),
             is_full: false,
-            counts: InputCounts::default(),
+            news: Arc::default(),
         }
     }
 
-    /// How many inputs there are by table, from now on.
-    pub(crate) fn counts(&self) -> InputCounts {
-        Arc::clone(&self.counts)
+    /// What is told of the inputs, from now on.
+    pub(crate) fn news(&self) -> Arc<ClusterInputNews> {
+        Arc::clone(&self.news)
+    }
+
+    /// Tells which streams the insights of this node read, apart from the built-in ones, which read what is
+    /// mirrored anyway.
+    pub(crate) fn tell_demand(&self, graph: &Graph) {
+        let reports = graph.reports();
+        let made = reports.iter().filter(|report| !report.builtin);
+        let inputs = made.flat_map(|report| &report.inputs);
+        let names = inputs.filter_map(|input| input.strip_prefix("cluster."));
+        // Where no such stream has been seen, the dots of the name are not known.
+        self.news
+            .set_demand(names.map(|name| name.replace('_', "?")).collect());
     }
 
     /// Tells the graph what is new at `now_ns`, in ns since the epoch.
@@ -171,8 +183,7 @@ impl ClusterInputs {
             *all += 1;
             *ours += u64::from(Some(*incarnation) == own);
         }
-        // Whoever reads the counts holds the lock for a moment.
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+        self.news.set_counts(counts);
     }
 
     fn key(&mut self) -> Option<StreamKey> {

@@ -33,8 +33,26 @@ const STEP_NS: i64 = NS_PER_S;
 /// start, and each change is told to all nodes.
 const COUNT_NS: i64 = 5 * NS_PER_S;
 
-/// How many streams over all nodes there are in memory by table, and how many of them are this node's own.
-pub(crate) type InputCounts = Arc<Mutex<BTreeMap<String, (u64, u64)>>>;
+/// What the sampling loop tells of the streams over all nodes.
+#[derive(Default)]
+pub(crate) struct ClusterInputNews {
+    /// How many of them there are in memory by table, and how many of these are this node's own.
+    counts: Mutex<BTreeMap<String, (u64, u64)>>,
+    /// Selectors of those that insights of this node read.
+    demand: Mutex<BTreeSet<String>>,
+}
+
+impl ClusterInputNews {
+    /// Sets the numbers of streams by table: all, and this node's own.
+    pub(crate) fn set_counts(&self, counts: BTreeMap<String, (u64, u64)>) {
+        *lock(&self.counts) = counts;
+    }
+
+    /// Sets the selectors of the streams that insights of this node read.
+    pub(crate) fn set_demand(&self, demand: BTreeSet<String>) {
+        *lock(&self.demand) = demand;
+    }
+}
 
 /// Statements, or the reasons why they are not carried out, by the names of insights.
 type ByName = BTreeMap<String, String>;
@@ -51,7 +69,7 @@ pub(crate) struct SharedInsights {
     insights: Mutex<ClusterInsights>,
     /// Locked while a file is written, and before `insights`.
     file: Mutex<StatementFile<ClusterInsight>>,
-    inputs: InputCounts,
+    inputs: Arc<ClusterInputNews>,
     world: World,
     waker: OnceLock<ZenohWaker>,
 }
@@ -62,7 +80,7 @@ impl SharedInsights {
         node: &str,
         state_dir: &Path,
         troubles: &StatementTroubles,
-        inputs: InputCounts,
+        inputs: Arc<ClusterInputNews>,
         world: &World,
     ) -> Result<Self, AgentError> {
         let file = StatementFile::open(&state_dir.join(FILE), troubles)?;
@@ -190,11 +208,12 @@ impl ClusterInsightsDesk {
         insights.set_connected(fabric.connected());
         if now_ns >= self.next_count_ns || has_news {
             self.next_count_ns = now_ns.saturating_add(COUNT_NS);
-            let counts = lock(&shared.inputs);
+            let counts = lock(&shared.inputs.counts);
             insights.set_inputs(|table| counts.get(table).copied().unwrap_or_default());
         }
         insights.decide(now_ns);
-        fabric.demand(demand(&insights));
+        let of_node = lock(&shared.inputs.demand).clone();
+        fabric.demand(demand(&insights, of_node));
         let news = insights.news();
         for (nodes, text) in insights.due(now_ns) {
             let nodes: Vec<String> = nodes.iter().map(|node| node.to_string()).collect();
@@ -291,10 +310,11 @@ impl Applied {
     }
 }
 
-/// Selectors of the streams that the insights read and make: where they are mirrored, an insight can be
-/// computed and its values be read. The dots of a name are underscores in the name of its table.
-fn demand(insights: &ClusterInsights) -> Vec<String> {
-    let mut selectors = BTreeSet::new();
+/// Selectors of the streams that insights of this node read, and that those of the cluster read and make: where
+/// they are mirrored, an insight can be computed and its values be read. The dots of a name are
+/// underscores in the name of its table.
+fn demand(insights: &ClusterInsights, of_node: BTreeSet<String>) -> Vec<String> {
+    let mut selectors = of_node;
     for (name, tables) in insights.tables() {
         selectors.insert(name.clone());
         let metrics = tables

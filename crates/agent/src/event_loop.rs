@@ -371,7 +371,14 @@ impl<'c> EventLoop<'c> {
         });
         let told = told.collect();
         self.changer().become_these(wanted.policies);
+        self.tell_demand();
         told
+    }
+
+    fn tell_demand(&self) {
+        if let Some(inputs) = &self.cluster_inputs {
+            inputs.tell_demand(&self.graph);
+        }
     }
 
     fn changer(&mut self) -> PolicyChanger<'_, 'c> {
@@ -390,6 +397,7 @@ impl<'c> EventLoop<'c> {
             forecasts: &mut self.forecasts,
         };
         let executed = self.graph.execute(sql, &mut outputs)?;
+        self.tell_demand();
         self.evaluate(self.clock.now_ns());
         self.streams.finish();
         self.write_documents();
