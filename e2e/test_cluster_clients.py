@@ -16,6 +16,7 @@ from harness import BARO, Agent, environment, eventually
 from test_applications import LIBRARY
 from test_cluster import FREE, Start, cluster, peer
 from test_examples import compile_with
+from test_http import events
 
 # For each line of its input, prints whether the node b is alive, a value of it, and its age.
 READING = r"""
@@ -121,6 +122,11 @@ def test_programs_and_commands_read_another_node(agents: list[Agent], program: P
     over_http = a.get("/api/v1/latest?match=memory.total.bytes&node=b").json
     assert [(value["value"], value["stale"]) for value in over_http] == [(total, False)]
     assert [s["node"] for s in a.get(f"/api/v1/history?match={FREE}&node=b").json] == ["b"]
+    stream_of_b = events(a, "/api/v1/watch?match=memory.total.bytes&node=b&every_ms=100")
+    assert [entry["name"] for entry in next(stream_of_b)[1]] == ["memory.total.bytes"]
+    kind, tick = next(stream_of_b)
+    assert kind == "tick" and [sample[2] for sample in tick["samples"]] == [total]
+    stream_of_b.close()
     unknown = a.get("/api/v1/latest?node=bb")
     assert unknown.status == 404 and "no node bb is mirrored here (mirrored: b)" in unknown.message
     past = [(row["ts"], row["value"]) for row in other.history(FREE)]
@@ -156,6 +162,7 @@ def test_a_node_that_is_not_heard_is_stale_for_all_of_them(agents: list[Agent], 
     stream = other.stream("memory.total.bytes")
     total = stream.latest().value
     assert not stream.latest().stale and program.ask()["alive"] == 1
+    over_http = events(a, "/api/v1/watch?match=memory.*&node=b&every_ms=100")
     with watching(a) as watch:
         assert b.process and watch.stderr
         b.process.send_signal(signal.SIGSTOP)
@@ -170,7 +177,11 @@ def test_a_node_that_is_not_heard_is_stale_for_all_of_them(agents: list[Agent], 
         assert " old" in a.out("latest", "memory.total.bytes", "--node", "b")
         assert watch.stderr.readline() == "baro: nothing is heard of b, waiting for it\n"
         assert not barograph.connect(a.run_dir).latest(FREE).stale, "this node lives"
+        told = next(data for kind, data in over_http if kind == "stale")
+        assert told["since"] > 0
         b.process.send_signal(signal.SIGCONT)
+        assert next(kind for kind, _ in over_http) in ("tick", "streams")
+        over_http.close()
         eventually(lambda: not stream.latest().stale and program.ask()["alive"] == 1, "it is heard again")
         assert watch.stderr.readline() == "baro: b is heard again\n"
     assert read_by_command(a)["stale"] is False

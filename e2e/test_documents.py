@@ -77,6 +77,7 @@ NOT_RUN: Listed = {
         "b = barograph.of_node": CLIENTS,
         "baro_node_t *node": CLIENTS,
         "curl 'http": CLIENTS,
+        "curl -N": CLIENTS,
         "curl -d": IN_CLUSTER,
         'baro insight create "CREATE INSIGHT all': IN_CLUSTER,
         'baro insight create "CREATE INSIGHT busy': IN_CLUSTER,

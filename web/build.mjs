@@ -26,9 +26,10 @@ const UNUSED_IN_UPLOT = [
   ["uPlot.rangeLog = rangeLog;", ""],
   ["uPlot.rangeAsinh = rangeAsinh;", ""],
   // The legend, the texts of dates, and axes that are not linear.
-  ["const showLegend = legend.show;", "const showLegend = false;"],
+  ["const showLegend = legend.show;", ""],
   ["const _fmtDate = (opts.fmtDate || fmtDate);", ""],
   ["uPlot.fmtDate = fmtDate;", ""],
+  ["uPlot.tzDate  = tzDate;", ""],
   ["\n\t\t_timeAxisStamps,\n", "\n\t\tnull,\n"],
   ["timeAxisVals(_tzDate, timeAxisStamps((ms == 1 ? _timeAxisStampsMs : _timeAxisStampsS), _fmtDate))", "numAxisVals"],
   ["timeAxisVals(_tzDate, timeAxisStamps(av, _fmtDate))", "numAxisVals"],
@@ -36,7 +37,44 @@ const UNUSED_IN_UPLOT = [
   ["timeSeriesVal(_tzDate, timeSeriesStamp(_timeSeriesStamp, _fmtDate))", "numSeriesVal"],
   ["(isStr(sv) ? timeSeriesVal(_tzDate, timeSeriesStamp(sv, _fmtDate)) : sv || _timeSeriesVal)", "sv || _timeSeriesVal"],
   ["sc.distr == 3 ? logAxisSplits : sc.distr == 4 ? asinhAxisSplits : numAxisSplits", "numAxisSplits"],
+  ["(sc.distr == 3 ? snapLogX : sc.distr == 4 ? snapAsinhX : snapNumX)", "snapNumX"],
+  ["(sc.distr == 3 ? snapLogY : sc.distr == 4 ? snapAsinhY : snapNumY)", "snapNumY"],
+  ["sc.distr >= 3 && sc.log == 10 ? log10AxisValsFilt : sc.distr == 3 && sc.log == 2 ? log2AxisValsFilt : retArg1", "retArg1"],
+  ["sc.distr == 3   ? val => log10(val > 0 ? val : sc.clamp(self, val, sc.min, sc.max, sc.key)) :", ""],
+  ["sc.distr == 4   ? val => asinh(val, sc.asinh) :", ""],
+  ["sc.distr == 100 ? val => sc.fwd(val) :", ""],
+  ["distr == 3 ? log10(sc.min) : distr == 4 ? asinh(sc.min, sc.asinh) : distr == 100 ? sc.fwd(sc.min) : sc.min", "sc.min"],
+  ["distr == 3 ? log10(sc.max) : distr == 4 ? asinh(sc.max, sc.asinh) : distr == 100 ? sc.fwd(sc.max) : sc.max", "sc.max"],
+  ["distr == 3 ? pow(10, sv) :", ""],
+  ["distr == 4 ? sinh(sv, sc.asinh) :", ""],
+  ["distr == 100 ? sc.bwd(sv) :", ""],
+  ["genIncrs(2, -53, 53, [1]);", ""],
+  // Times in milliseconds, charts without a common axis of x, and zooming by uPlot itself.
+  ["const [ timeIncrsMs, _timeAxisStampsMs, timeAxisSplitsMs ] = genTimeStuffs(1);", ""],
+  ["(ms == 1 ? timeIncrsMs : timeIncrsS)", "timeIncrsS"],
+  ["(ms == 1 ? timeAxisSplitsMs(_tzDate) : timeAxisSplitsS(_tzDate))", "timeAxisSplitsS(_tzDate)"],
+  ["if (drag.setScale && hasSelect && chgSelect) {", "if (false) {"],
+  ["const cursorFocus = focus.prox >= 0;", ""],
+  // Series and bands that come and go, or are hidden.
+  ["self.setSeries = setSeries;", ""],
+  ["idx != -1 && setSeries(idx, opts, true, false);", ""],
+  ["self.addSeries = addSeries;", ""],
+  ["self.delSeries = delSeries;", ""],
+  ["self.addBand = addBand;", ""],
+  ["self.setBand = setBand;", ""],
+  ["self.delBand = delBand;", ""],
+  ["self.posToIdx = closestIdxFromXpos;", ""],
 ];
+
+/**
+ * Conditions of uPlot that always have this value on the page, and its functions that nothing calls
+ * then.
+ */
+const CONSTANT_IN_UPLOT = [
+  [/\b(showLegend|cursorFocus|mode == 2)\b/g, "false"],
+  [/\bmode == 1\b/g, "true"],
+];
+const UNCALLED_IN_UPLOT = ["initLegendRow", "syncLegend", "setLegendValues", "setSeries", "toggleDOM", "setFocus", "setAlpha", "addSeries", "delSeries", "addBand", "setBand", "delBand", "closestIdxFromXpos"];
 
 /**
  * Builds uPlot without these parts. Each text must occur exactly once, so that another version of
@@ -50,6 +88,12 @@ const leaner = {
       for (const [text, instead] of UNUSED_IN_UPLOT) {
         if (contents.split(text).length !== 2) throw new Error(`uPlot does not have ${text} once: see UNUSED_IN_UPLOT`);
         contents = contents.replace(text, instead);
+      }
+      for (const [condition, value] of CONSTANT_IN_UPLOT) contents = contents.replace(condition, value);
+      for (const name of UNCALLED_IN_UPLOT) {
+        const lines = new RegExp(`\\n\\tfunction ${name}\\([^]*?\\n\\t}\\n`);
+        if (!lines.test(contents)) throw new Error(`uPlot does not have ${name}: see UNCALLED_IN_UPLOT`);
+        contents = contents.replace(lines, "\n");
       }
       return { contents };
     });

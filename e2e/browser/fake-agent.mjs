@@ -8,7 +8,7 @@ import { readFile } from "node:fs/promises";
 import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { answerApplications } from "./fake-sql.mjs";
-import { archiveOf, insightsOf, sourcesOf, streamsOf, mirroredOf } from "./scenarios.mjs";
+import { archiveOf, insightsOf, mirrorsOf, sourcesOf, streamsOf, mirroredOf } from "./scenarios.mjs";
 
 const DIST = join(dirname(fileURLToPath(import.meta.url)), "../../web/dist");
 const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8" };
@@ -35,7 +35,7 @@ function matcher(text) {
  */
 export async function startFakeAgent({ scenario = "calm", port = 0, devices = 0, streams } = {}) {
   const start = Date.now() - HISTORY_MS;
-  const state = { scenario, start, streams: streams ?? streamsOf(scenario, start), insights: insightsOf(scenario), seen: [] };
+  const state = { scenario, start, streams: streams ?? streamsOf(scenario, start), insights: insightsOf(scenario), mirrors: mirrorsOf(scenario, start), seen: [], statements: [] };
   for (let i = 0; i < devices; i += 1) state.streams.push(...manyDisks(state.streams, i));
   const server = createServer((request, response) => {
     state.seen.push(request.url);
@@ -47,11 +47,18 @@ export async function startFakeAgent({ scenario = "calm", port = 0, devices = 0,
     url: `http://127.0.0.1:${bound}`,
     port: bound,
     state,
+    silence: (ms) => silence(state, ms),
     kill: () => new Promise((resolve) => {
       server.close(resolve);
       server.closeAllConnections();
     }),
   };
+}
+
+/** Nothing is heard of lab-4 since this time in ms; undefined when it is heard again. */
+function silence(state, ms) {
+  state.silence = ms;
+  for (const s of state.mirrors["lab-4"]) s.blind = ms === undefined ? undefined : [ms, Infinity];
 }
 
 /** Another copy of the disk streams under another name, for a sheet of many strips. */
@@ -67,7 +74,10 @@ async function handle(state, request, response) {
   const url = new URL(request.url, "http://localhost");
   const json = (value) => response.writeHead(200, { "Content-Type": "application/json" }).end(JSON.stringify(value));
   const matches = url.searchParams.getAll("match").map(matcher);
-  const ever = () => state.streams.filter((s) => matches.length === 0 || matches.some((m) => m(s)));
+  const node = url.searchParams.get("node") ?? "lab-3";
+  const all = node === "lab-3" ? state.streams : state.mirrors[node];
+  if (all === undefined && url.pathname.startsWith("/api/")) return fail(response, 404, "unknown", `no node ${node} is mirrored here (mirrored: ${Object.keys(state.mirrors).join(", ") || "none"})`);
+  const ever = () => all.filter((s) => matches.length === 0 || matches.some((m) => m(s)));
   // Streams that have ended are only in the archive.
   const chosen = () => ever().filter((s) => !(s.until < Date.now()));
   switch (url.pathname) {
@@ -75,7 +85,7 @@ async function handle(state, request, response) {
     case "/api/v1/status": return json(statusOf(state));
     case "/api/v1/streams": return json(chosen().map(describe));
     case "/api/v1/latest": return json(chosen().map((s) => latestOf(s, Date.now())));
-    case "/api/v1/history": return url.searchParams.has("points") || url.searchParams.has("step") ? json(ever().map((s) => bucketsOf(s, url.searchParams))) : json(ever().map((s) => historyOf(s, Number(url.searchParams.get("start") ?? 0) / 1e6)));
+    case "/api/v1/history": return url.searchParams.has("points") || url.searchParams.has("step") ? json(ever().map((s) => ({ ...bucketsOf(s, url.searchParams), node }))) : json(ever().map((s) => historyOf(s, Number(url.searchParams.get("start") ?? 0) / 1e6)));
     case "/api/v1/watch": return watch(chosen(), request, response);
     case "/api/v1/sources": return json(sourcesOf(state.scenario));
     case "/api/v1/insights": return request.method === "POST" ? change(state, request, response, json) : json(state.insights);
@@ -174,15 +184,26 @@ function bucketsOf(s, params) {
   return out;
 }
 
+/** Since when nobody has looked at any of the streams, which are those of a node; undefined if somebody does. */
+const silentSince = (streams) => (streams.length > 0 && streams.every((s) => s.blind?.[1] === Infinity) ? streams[0].blind[0] : undefined);
+
 function watch(streams, request, response) {
   response.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
   const send = (event, data) => response.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
   send("streams", streams.map((s, index) => ({ index, ...describe(s) })));
   const last = new Map();
+  let isStale = false;
   const tick = () => {
     const now = Date.now();
     const samples = [];
     const looked = [];
+    const since = silentSince(streams);
+    if (since !== undefined) {
+      if (!isStale) send("stale", { since: ns(since) });
+      isStale = true;
+      return;
+    }
+    isStale = false;
     streams.forEach((s, index) => {
       const at = lookOf(s, now);
       const value = s.at(at);
@@ -224,6 +245,7 @@ function ofNodes({ streams, scenario }) {
 }
 
 function answerSql(state, sql, response, json) {
+  state.statements.push(sql);
   const applications = answerApplications(state, sql);
   if (applications !== undefined) return json(applications);
   const table = /\bfrom\s+(\w+)/i.exec(sql)?.[1] ?? "";

@@ -19,7 +19,8 @@ export function answerApplications(state, sql) {
   if (from === "publications") return table(alive.map((p) => publication(p, now)), PUBLICATION);
   if (from === "asof") return table(all.map((p) => ({ name: `app.${p.name}.frame`, labels: JSON.stringify(p.labels), sample_ts: ns(newest(p, now)), value: frameOf(p, now) })), ["name", "labels", "sample_ts", "value"]);
   if (from === "tables" && / in /i.test(sql)) return table(Object.keys(system).filter((name) => sql.includes(`'${name}'`)).map((name) => ({ name })), ["name"]);
-  if (from === "peers") return table(peersOf(scenario).map(withTimes), PEER);
+  const meant = /\bnode = '([^']*)'/.exec(sql)?.[1];
+  if (from === "peers") return table(peersOf(scenario, start, state.silence).filter(({ node }) => node === (meant ?? node)).map(withTimes), PEER);
   if (system[from] !== undefined) return table(system[from]());
   const named = /^frames$/.test(from) ? /frames\('([^']+)'/.exec(sql)?.[1] : /^app_(\w+)_frame$/.exec(from)?.[1];
   const p = all.find((one) => one.name === named && Object.entries(one.labels).every(([name, value]) => !new RegExp(`\\b${name} = '`).test(sql) || sql.includes(`${name} = '${value}'`)));

@@ -352,14 +352,35 @@ export function archiveOf(scenario, since) {
   };
 }
 
-/** The other nodes of the cluster: the calm node is alone. Times are ms. */
-export const peersOf = (scenario) => (scenario === "calm" ? [] : [
-  { node: "lab-4", state: "connected", heard_ts: Date.now(), round_trip_ns: 180_000, ahead_ns: 20_000, streams: 141, samples: 9000, missed: 0, holes: 0, fault: null },
-  { node: "lab-5", state: "gone", heard_ts: Date.now() - 90_000, round_trip_ns: null, ahead_ns: null, streams: 141, samples: 700, missed: 3, holes: 1, fault: null },
+/** What is mirrored of a node by default. */
+const MIRRORED = /^(node|tier|disk|filesystem|pressure|memory|network)\./;
+
+/**
+ * The streams of the other nodes that are mirrored: lab-4 has a busy device and a nearly full file
+ * system, and lab-5 has not been heard for some time. The calm node is alone.
+ */
+export function mirrorsOf(scenario, start) {
+  if (scenario === "calm") return {};
+  const streams = (at) => streamsOf("calm", start).filter((s) => MIRRORED.test(s.name)).map((s) => ({ ...s, ...at(s) }));
+  const busy = ({ name, labels }) => name === "disk.busy.ratio" && labels.device === "nvme0n1";
+  const lab4 = streams((s) => (busy(s) ? { at: () => 0.42 } : s.name === "node.outlook.text" ? { at: () => "/scratch is nearly full, 4 % free" } : {}));
+  return { "lab-4": lab4, "lab-5": streams(() => ({ blind: [start + HEARD_MS, Infinity] })) };
+}
+
+/** How long after the start lab-5 was heard. */
+const HEARD_MS = 13 * 60_000 + 30_000;
+
+/**
+ * The other nodes of the cluster: the calm node is alone. Nothing is heard of lab-4 since
+ * `silence`, if that is given. Times are ms.
+ */
+export const peersOf = (scenario, start, silence) => (scenario === "calm" ? [] : [
+  { node: "lab-4", state: silence === undefined ? "connected" : "gone", heard_ts: silence ?? Date.now(), round_trip_ns: 180_000, ahead_ns: 20_000, streams: 141, samples: 9000, missed: 0, holes: 0, fault: null },
+  { node: "lab-5", state: "gone", heard_ts: start + HEARD_MS, round_trip_ns: null, ahead_ns: null, streams: 141, samples: 700, missed: 3, holes: 1, fault: null },
 ]);
 
 /** The newest values of the mirrored nodes: node, name, labels, value. */
-export const mirroredOf = (scenario) => peersOf(scenario).flatMap(({ node }) => [
+export const mirroredOf = (scenario) => peersOf(scenario, 0).flatMap(({ node }) => [
   [node, "node.outlook.text", "{}", "/scratch is nearly full, 4 % free"],
   [node, "disk.busy.ratio", '{"device":"nvme0n1"}', 0.42],
   [node, "tier.available.bytes", '{"tier":"nvme"}', 4e10],

@@ -59,7 +59,7 @@ test("nodes: worst first, what is not known of a node that has gone, and one nod
     assert.match(shown[1], /^lab-3 here/);
     assert.match(shown[2], /^lab-4\s+\/scratch is nearly full, 4 % free\s+nvme0n1\s+42 %/);
     assert.match(await page.getByRole("region", { name: "Tiers" }).innerText(), /nvme[^\n]*\n?.*GiB/);
-    await page.getByRole("button", { name: "lab-4" }).click();
+    await page.getByRole("button", { name: "nvme0n1" }).click();
     assert.match(await page.getByRole("region", { name: "Node lab-4" }).innerText(), /\/scratch\s+37\.3 GiB/);
     assert.deepEqual(complaints, []);
   }));

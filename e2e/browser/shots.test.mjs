@@ -10,12 +10,13 @@ import { startFakeAgent } from "./fake-agent.mjs";
 const PINS = ["disk.busy.ratio{device=vda}", "disk.busy.ratio{device=nvme1n1}", "disk.write.bytes_per_second{device=vda}", "disk.write.bytes_per_second{device=nvme0n1}", "disk.write.latency.seconds{device=vda}", "memory.available.bytes"];
 const QUERY = "SELECT ts, device, value AS busy FROM disk_busy_ratio\nORDER BY ts";
 
-/** Each view: its address, and a selector that shows that it is complete. */
+/** Each view, and the page of another node: its address, and a selector that shows that it is complete. */
 const VIEWS = {
   now: ["#/now", ".strip .scale"],
   streams: [`#/streams?${new URLSearchParams(PINS.map((pin) => ["pin", pin]))}`, ".legend-table td.num .value"],
   past: [`#/streams?${new URLSearchParams([...PINS.map((pin) => ["pin", pin]), ["span", "24h"]])}`, ".legend-table td.num .value"],
   nodes: ["#/nodes", ".nodes tbody tr"],
+  node: ["?node=lab-4#/now", ".strip .scale"],
   applications: ["#/applications", ".begin pre, .publication .legend-table td.num .value"],
   insights: ["#/insights", "button.insight .spark"],
   sql: [`#/sql?${new URLSearchParams({ q: QUERY })}`, ".result .chart canvas"],
@@ -34,6 +35,8 @@ for (const scenario of ["calm", "busy", "broken"]) {
       const { page, complaints, close } = await open(browser, agent.url, { size, scheme });
       try {
         for (const [view, [hash, ready]] of Object.entries(VIEWS)) {
+          // The calm node is alone.
+          if (view === "node" && scenario === "calm") continue;
           await page.goto(`${agent.url}/${hash}`);
           await page.locator(ready).first().waitFor();
           await act(page, view, scenario, size);

@@ -4,19 +4,22 @@ import { computed, effect, signal } from "@preact/signals";
 import { render } from "preact";
 import * as api from "./data/api";
 import { beat, leftOut, link, named, now, start, want } from "./data/feed";
+import { shownNode } from "./data/api";
 import { troubles } from "./data/trouble";
 import type { Status } from "./data/contract";
-import { controlToken, formatRoute, parseRoute, VIEWS } from "./route";
+import { controlToken, formatPage, formatRoute, parseRoute, VIEWS } from "./route";
 import type { View } from "./route";
 import { setTheme, startTheme, theme, THEMES } from "./theme";
 import { clock, duration } from "./text/format";
 import { Now, NOW_MATCHES } from "./view/now";
+import { Absent, isAbsent } from "./view/absent";
 import { Nodes } from "./view/nodes";
 import { Streams } from "./view/streams";
 import { Applications } from "./view/applications";
 import { Insights } from "./view/insights";
 import { Sql } from "./view/sql";
 import { Doctor } from "./view/doctor";
+import { Sign } from "./view/sign";
 import "uplot/dist/uPlot.min.css";
 import "./app.css";
 
@@ -49,11 +52,14 @@ function follow(): void {
 
 function App() {
   const Screen = SCREENS[view.value];
+  const isOther = shownNode !== "";
+  const here = status.value?.node ?? "";
   return (
     <>
       <a class="skip" href="#main" onClick={skip}>To the content</a>
       <Head />
-      <Screen />
+      {isOther && <Sign here={here} />}
+      {isOther && isAbsent(view.value) ? <Absent view={view.value} here={here} /> : <Screen />}
       <Foot />
     </>
   );
@@ -74,7 +80,7 @@ function Head() {
       <p class="name">
         <svg viewBox="0 0 34 20" aria-hidden="true"><path d="M1,14C7,14 8,6 12,6S17,11 20,10S24,3 28,3" /><path class="arm" d="M27,3L33,3" /></svg>
         barograph
-        {status.value !== null && <span class="node">{status.value.node}</span>}
+        <span class="node">{shownNode || status.value?.node}</span>
       </p>
       <nav aria-label="Views">
         {VIEWS.filter(isOffered).map((name) => (
@@ -94,7 +100,7 @@ function Head() {
 }
 
 /** The view of nodes is for clusters; a node that is alone has it only by its address. */
-const isOffered = (name: View): boolean => name !== "nodes" || view.value === "nodes" || named(CLUSTER_STREAM).length > 0;
+const isOffered = (name: View): boolean => name !== "nodes" || view.value === "nodes" || shownNode !== "" || named(CLUSTER_STREAM).length > 0;
 
 function nextTheme(): void {
   setTheme(THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length] ?? "auto");
@@ -117,6 +123,7 @@ function Foot() {
   const up = duration(s.now_ts / 1e6 - s.started_ts / 1e6);
   return (
     <footer class="foot">
+      {shownNode !== "" && <span>the agent of {s.node}, which serves this page:</span>}
       <span>barograph {s.version}</span>
       <span>{s.streams.toLocaleString("en")} streams</span>
       <span>{s.sources_up} of {s.sources} sources</span>
@@ -128,7 +135,11 @@ function Foot() {
 }
 
 function askStatus(): void {
-  void api.status().then((answer) => (status.value = answer), () => undefined);
+  void api.status().then((answer) => {
+    status.value = answer;
+    // The name of the agent's own node is no other node.
+    if (answer.node === shownNode) location.replace(formatPage("", location.hash));
+  }, () => undefined);
 }
 
 startTheme();
@@ -143,7 +154,7 @@ effect(() => {
   if (link.value.state === "live") askStatus();
 });
 effect(() => {
-  document.title = `${link.value.state === "lost" ? "○ " : alarm.value ? "▲ " : ""}${NAMES[view.value]} · barograph`;
+  document.title = `${link.value.state === "lost" ? "○ " : alarm.value ? "▲ " : ""}${NAMES[view.value]}${shownNode === "" ? "" : ` of ${shownNode}`} · barograph`;
 });
 // A silent agent sends no ticks, yet the text about its silence must be updated.
 setInterval(() => {

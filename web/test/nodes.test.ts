@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { heardOf, readHeard } from "../src/data/heard";
 import { busyOf, isSaturated, nodesOf, sentenceOf, tiersOf } from "../src/data/nodes";
 
 const row = (node: string, name: string, value: unknown, labels = {}) => ({ node, name, value, labels: JSON.stringify(labels) });
@@ -35,4 +36,28 @@ test("tiers are the sums over the nodes that are heard", () => {
   const peers = [{ node: "b", state: "connected" }, { node: "c", state: "gone" }];
   const nodes = nodesOf(peers, [...tier("a", 1), ...tier("b", 2), ...tier("c", 4)], "a");
   assert.deepEqual(tiersOf(nodes), [{ name: "nvme", available: 3, total: 20, nodes: 2 }]);
+});
+
+test("a node has a page here if it is mirrored", () => {
+  const nodes = nodesOf([{ node: "b", state: "gone", streams: 141 }, { node: "c", state: "connected", streams: 0 }, { node: "d" }], [], "a");
+  assert.deepEqual(nodes.filter((node) => node.isMirrored).map((node) => node.name), ["b"]);
+});
+
+test("how the shown node is heard, in words", () => {
+  const now = 1_000_000;
+  const peer = { node: "b", state: "connected", heard_ts: (now - 400) * 1e6, ahead_ns: 2e6, streams: 141, fault: null };
+  const check = (row: Record<string, unknown>, isBad: boolean, text: RegExp) => {
+    const told = heardOf(readHeard({ ...peer, ...row }), now);
+    assert.equal(told.isBad, isBad, told.text);
+    assert.match(told.text, text);
+  };
+  check({}, false, /^heard 0(\.4)? s ago$/);
+  check({ ahead_ns: -180e9 }, false, /; its clock is 3 min behind, ages are wrong by that$/);
+  check({ heard_ts: (now - 90_000) * 1e6 }, true, /^not heard since .+ \(1 min 30 s\), what is shown is old$/);
+  check({ state: "gone" }, true, /^not heard since .+, what is shown is old$/);
+  check({ state: "gone", heard_ts: null }, true, /^not heard, what is shown is old$/);
+  check({ heard_ts: null, streams: 0 }, true, /^none of its streams are mirrored$/);
+  check({ streams: 0, fault: "64 nodes are mirrored" }, true, /^none of its streams are mirrored \(64 nodes are mirrored\)$/);
+  assert.deepEqual(heardOf(undefined, now), { isBad: false, text: "asking for it" });
+  assert.equal(heardOf(null, now).isBad, true);
 });

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { asCurl, asPromql, asPython, asSql, matchOf } from "../src/text/copy";
 import { find, score, streamText } from "../src/text/fuzzy";
 import { asNumber, BigText, parseExact } from "../src/text/json";
-import { controlToken, formatRoute, parseRoute } from "../src/route";
+import { controlToken, formatPage, formatRoute, nodeOf, parseRoute } from "../src/route";
 
 test("finding by words, beginnings and letters", () => {
   const all = ["disk.busy.ratio{device=vda}", "disk.busy.ratio{device=vdb}", "disk.read.bytes{device=vda}", "memory.free.bytes", "cpu.busy.ratio"];
@@ -32,6 +32,13 @@ test("a stream in other words, with what must be quoted quoted", () => {
   assert.equal(asCurl(hard, "http://h"), "curl -sG http://h/api/v1/latest --data-urlencode 'match=filesystem.free.bytes{fstype=xfs,mount=/it'\\''s \"here\"}'");
 });
 
+test("a stream of another node in other words names the node", () => {
+  const one = { name: "disk.busy.ratio", labels: { device: "vda" } };
+  assert.equal(asSql(one, "it's b"), "SELECT ts, value, quality FROM cluster_disk_busy_ratio WHERE node = 'it''s b' AND device = 'vda' ORDER BY ts");
+  assert.equal(asPython(one, "b"), 'import barograph\nbarograph.of_node("b").latest("disk.busy.ratio", device="vda")');
+  assert.equal(asCurl(one, "http://h", "b"), "curl -sG http://h/api/v1/latest --data-urlencode 'match=disk.busy.ratio{device=vda}' --data-urlencode 'node=b'");
+});
+
 test("integers beyond 2^53 keep their digits, all else stays as it is", () => {
   const text = '{"rows":[[1795233000123456789,0.12345678901234567890,-9223372036854775808,1e300,"1795233000123456789","a\\"1795233000123456789"]]}';
   const { rows } = parseExact(text) as { rows: unknown[][] };
@@ -41,6 +48,17 @@ test("integers beyond 2^53 keep their digits, all else stays as it is", () => {
   assert.deepEqual([fraction, large, quoted, escaped], [0.12345678901234568, 1e300, "1795233000123456789", 'a"1795233000123456789']);
   assert.equal(asNumber(ts), 1795233000123456789);
   assert.ok(Number.isNaN(asNumber("12")));
+});
+
+test("the shown node is before the route, so that another node is another page", () => {
+  const check = (node: string, expect: string) => {
+    const address = new URL(formatPage(node, "#/streams?pin=a"), "http://h/proxy/?node=old#/now");
+    assert.equal(address.href, `http://h/proxy/${expect}#/streams?pin=a`);
+    assert.equal(nodeOf(address.search), node);
+  };
+  check("", "");
+  check("rack1-07", "?node=rack1-07");
+  check("a&b #1", "?node=a%26b+%231");
 });
 
 test("routes are read back as written", () => {

@@ -160,13 +160,13 @@ pub(crate) async fn latest(
     .await
 }
 
-/// `GET /api/v1/watch?match=P&every_ms=1000`
+/// `GET /api/v1/watch?match=P&every_ms=1000&node=NAME`
 pub(crate) async fn watch(
     State(app): SharedApp,
     RequestOrigin(way, client): RequestOrigin,
     RawQuery(query): RawQuery,
 ) -> HandlerAnswer {
-    let params = Params::parse(query.as_deref(), &["match", "every_ms"])?;
+    let params = Params::parse(query.as_deref(), &["match", "every_ms", "node"])?;
     let every_ms = params
         .integer("every_ms", "milliseconds")?
         .unwrap_or(EVERY_MS_DEFAULT);
@@ -176,14 +176,19 @@ pub(crate) async fn watch(
         )));
     }
     let every = Duration::from_millis(every_ms.unsigned_abs());
-    let streams_max = app.limits.watch_streams_max;
-    let watcher = Watcher::new(params.selectors()?, streams_max, &*app.view()?)?;
+    let (selectors, node) = (params.selectors()?, params.node()?);
     let place = app.room(way).watchers.take(client, "watchers");
     let place = place.inspect_err(|_| {
         app.counters
             .refused_watchers
             .fetch_add(1, Ordering::Relaxed);
     })?;
+    let of = Arc::clone(&app);
+    let made = move || {
+        let streams_max = of.limits.watch_streams_max;
+        Watcher::new(selectors, streams_max, of.views_of(node.as_deref())?)
+    };
+    let watcher = blocking::wait(made).await?;
     let (to, messages) = mpsc::channel(QUEUED_MAX);
     let memory = Arc::clone(&app.memory);
     let claims = move || memory.claim(client.number(way));

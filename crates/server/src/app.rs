@@ -36,7 +36,7 @@ pub(crate) const JSON: &str = "application/json";
 
 /// State that all handlers share.
 pub(crate) struct App {
-    pub views: ServedViews,
+    pub views: Arc<ServedViews>,
     pub clock: Arc<dyn Clock>,
     pub sql: Arc<dyn SqlEngine>,
     pub past: Arc<dyn Past>,
@@ -168,14 +168,20 @@ impl App {
         self.views.current(self.clock.now_ns())
     }
 
-    /// The view of a node at present: of this one, or of one that is mirrored here.
-    fn view_of(&self, node: Option<&str>) -> Result<Arc<ServedView>, Fault> {
+    /// The views of a node, and the one at present: of this one, or of one that is mirrored here.
+    pub(crate) fn views_of(
+        &self,
+        node: Option<&str>,
+    ) -> Result<(Arc<ServedViews>, Arc<ServedView>), Fault> {
         let own = self.view()?;
         let Some(node) = self.other(node, &own)? else {
-            return Ok(own);
+            return Ok((Arc::clone(&self.views), own));
         };
-        let mirror = self.views.of_mirror(node, self.clock.now_ns())?;
-        mirror.ok_or_else(|| self.unknown_node(node, &own))
+        let views = self.views.of_mirror(node);
+        match views.current(self.clock.now_ns()) {
+            Err(StreamError::NoAgent { .. }) => Err(self.unknown_node(node, &own)),
+            view => Ok((Arc::new(views), view?)),
+        }
     }
 
     /// The past of a node that is mirrored here, if it is named and not this one.
@@ -233,7 +239,8 @@ impl App {
         };
         let app = Arc::clone(self);
         deliver(delivery, move |mut pieces| {
-            let bytes = make(&app, &*app.view_of(node.as_deref())?)?;
+            let (_, view) = app.views_of(node.as_deref())?;
+            let bytes = make(&app, &view)?;
             pieces.whole(&bytes)?;
             pieces.finish()
         })

@@ -74,7 +74,7 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let app = Arc::new(App {
             token: Token::publish(&run_dir)?,
-            views: ServedViews::new(run_dir),
+            views: Arc::new(ServedViews::new(run_dir)),
             clock,
             sql,
             past,

@@ -167,17 +167,10 @@ impl ServedViews {
         &self.run_dir
     }
 
-    /// The view of the mirror of another node at `now_ns`; `None` if there is no mirror of that name.
-    /// It is opened for each request: a mirror is read seldom, and what nobody reads is not held.
-    pub(crate) fn of_mirror(
-        &self,
-        node: &str,
-        now_ns: i64,
-    ) -> Result<Option<Arc<ServedView>>, StreamError> {
-        match Seen::open(&self.run_dir.mirror(node), now_ns) {
-            Err(StreamError::NoAgent { .. }) => Ok(None),
-            opened => Ok(Some(opened?.view)),
-        }
+    /// The views of the mirror of another node; whether there is one, the first view tells. Each
+    /// request makes its own: a mirror is read seldom, and what nobody reads is not held.
+    pub(crate) fn of_mirror(&self, node: &str) -> Self {
+        Self::new(self.run_dir.mirror(node))
     }
 
     /// The view at `now_ns`; if nothing has changed this costs a `stat` and a load for each

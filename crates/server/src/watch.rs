@@ -27,7 +27,7 @@ use crate::deliver::claimed;
 use crate::fault::Fault;
 use crate::json::{StreamJson, TickJson, ValueJson};
 use crate::share::HeldPlace;
-use crate::view::{ServedView, StreamId};
+use crate::view::{ServedView, ServedViews, StreamId};
 
 /// Shortest period, in ms.
 pub(crate) const EVERY_MS_MIN: i64 = 50;
@@ -61,6 +61,8 @@ struct Watched {
 /// The streams that one client follows, and the state of what was sent to it.
 #[derive(Debug)]
 pub(crate) struct Watcher {
+    /// The views of the node whose streams are followed.
+    views: Arc<ServedViews>,
     selectors: Vec<Selector>,
     streams_max: usize,
     view: Option<Arc<ServedView>>,
@@ -75,12 +77,13 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Makes a watcher of the streams that match the selectors. More than `streams_max` streams are
-    /// refused here; those that appear later are counted as left out.
+    /// Makes a watcher of the streams of a node that match the selectors. More than `streams_max`
+    /// streams of the present view are refused here; those that appear later are counted as left
+    /// out.
     pub(crate) fn new(
         selectors: Vec<Selector>,
         streams_max: usize,
-        view: &ServedView,
+        (views, view): (Arc<ServedViews>, Arc<ServedView>),
     ) -> Result<Self, Fault> {
         let meant = view.select(&selectors).len();
         if meant > streams_max {
@@ -89,6 +92,7 @@ impl Watcher {
             )));
         }
         Ok(Self {
+            views,
             selectors,
             streams_max,
             view: None,
@@ -102,8 +106,10 @@ impl Watcher {
     }
 
     /// Writes what is new since the last turn: `streams` if the list has changed, then `tick`, or
-    /// `stale` once if the agent no longer writes. `view` is `None` if the segment cannot be read.
-    pub(crate) fn turn(&mut self, view: Option<Arc<ServedView>>, now_ns: i64, out: &mut Vec<u8>) {
+    /// `stale` once if nobody writes: the agent has ended, nothing is heard of the mirrored node, or
+    /// its mirror is gone.
+    pub(crate) fn turn(&mut self, now_ns: i64, out: &mut Vec<u8>) {
+        let view = self.views.current(now_ns).ok();
         if let Some(view) = &view
             && !self
                 .view
@@ -342,7 +348,7 @@ async fn turn(app: Arc<App>, mut watcher: Watcher) -> Result<(Watcher, Vec<u8>),
         let _place = place;
         let mut out = Vec::new();
         let now_ns = app.clock.now_ns();
-        watcher.turn(app.views.current(now_ns).ok(), now_ns, &mut out);
+        watcher.turn(now_ns, &mut out);
         Ok((watcher, out))
     })
     .await

@@ -4,6 +4,7 @@ use barograph_model::{Clock as _, Sample, ValueType};
 use barograph_stream::{Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value as Json, json};
 
+use crate::client::Events;
 use crate::fixture::{Fixture, S, T0, descriptor};
 
 const LATEST: &str = "/api/v1/latest?match=disk.*";
@@ -101,10 +102,58 @@ fn a_node_that_is_not_heard_is_stale() {
 }
 
 #[test]
+fn another_node_is_watched_over_its_silence_and_its_next_life() {
+    let (fixture, mut own, mut mirror) = cluster();
+    let mut events = fixture.watch("match=disk.*&node=b&every_ms=50");
+    let streams = events.next_named("streams");
+    let told = |list: &Json| (list.as_array().unwrap().len(), list[0]["labels"].clone());
+    assert_eq!(told(&streams.data), (1, json!({ "device": "vdb" })));
+    assert_eq!(next_value(&mut events), json!([0, T0, 2, "measured", 0.0]));
+    // What this node writes is not told, and its heartbeat is not that of the other node.
+    own.look(&Sample::measured(T0 + 1, 7)).unwrap();
+    mirror.put(&fixture, 3);
+    assert_eq!(next_value(&mut events)[2], json!(3));
+    fixture.clock.advance(6 * S);
+    fixture.segment.heartbeat(T0 + 6 * S);
+    assert_eq!(events.next_named("stale").data, json!({ "since": T0 }));
+    mirror.put(&fixture, 4);
+    assert_eq!(next_value(&mut events)[2], json!(4));
+    // The mirror is gone, and begins anew.
+    let before = streams.id;
+    std::fs::remove_dir_all(fixture.run_dir.path().join("nodes")).unwrap();
+    mirror.segment.close();
+    events.next_named("stale");
+    mirror = Mirror::open(&fixture, "b");
+    mirror.put(&fixture, 5);
+    assert_ne!(events.next_named("streams").id, before);
+    assert_eq!(next_value(&mut events)[2], json!(5));
+    // The name of this node is this node.
+    let mut events = fixture.watch("match=disk.*&node=n1&every_ms=50");
+    let streams = events.next_named("streams");
+    assert_eq!(told(&streams.data), (1, json!({ "device": "vda" })));
+}
+
+/// The next sample that a watch tells.
+fn next_value(events: &mut Events) -> Json {
+    loop {
+        let tick = events.next_named("tick").data;
+        if let Some(sample) = tick["samples"].get(0) {
+            return sample.clone();
+        }
+    }
+}
+
+#[test]
 fn a_node_that_is_not_mirrored_is_unknown() {
     let (fixture, _own, mirror) = cluster();
     let check = |node: &str, status: u16, part: &str| {
-        for path in ["latest?", "streams?", "history?", "history?start=1&stop=1&"] {
+        for path in [
+            "latest?",
+            "streams?",
+            "watch?",
+            "history?",
+            "history?start=1&stop=1&",
+        ] {
             let line = format!("GET /api/v1/{path}node={node}");
             let response = fixture.ask(&line, &[], b"");
             assert_eq!(response.status, status, "{line}: {}", response.text());

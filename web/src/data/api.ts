@@ -1,7 +1,11 @@
 // Requests to the agent. Addresses are relative, so that the page also works behind a proxy with a
 // path prefix.
+//
+// Here alone is decided about which node a request is: streams are those of the shown node, and what
+// an agent tells of its own node alone is not asked for while another node is shown.
 
 import { signal } from "@preact/signals";
+import { nodeOf } from "../route";
 import { parseExact } from "../text/json";
 import type { BucketHistory, History, Insight, Latest, Source, Status, StreamInfo } from "./contract";
 
@@ -85,15 +89,37 @@ function fault(status: number, text: string): ApiError {
 const json = async <T>(path: string): Promise<T> => JSON.parse(await ask(path)) as T;
 const enc = encodeURIComponent;
 
+/**
+ * The name of the other node that this page shows, of which the agent has a mirror; empty if it shows
+ * the node of its agent.
+ */
+export const shownNode = typeof location === "undefined" ? "" : nodeOf(location.search);
+
+/** The path of a request about streams, which has parameters: it asks for those of the shown node. */
+const ofShown = (path: string): string => (shownNode === "" ? path : `${path}&node=${enc(shownNode)}`);
+
+/**
+ * The path of a request that an agent answers about its own node alone. It is refused while another
+ * node is shown: the answer would be about the wrong one.
+ */
+function ofOwn(path: string): string {
+  if (shownNode !== "") throw new ApiError(0, "refused", `only the agent of ${shownNode} itself tells this`);
+  return path;
+}
+
+/** The status of the agent that serves the page, whatever node is shown. */
 export const status = () => json<Status>("api/v1/status");
-export const sources = () => json<Source[]>("api/v1/sources");
-export const insights = () => json<Insight[]>("api/v1/insights");
-export const streams = (match: string) => json<StreamInfo[]>(`api/v1/streams?match=${enc(match)}`);
-export const latest = (match: string) => json<Latest[]>(`api/v1/latest?match=${enc(match)}`);
+export const sources = async () => json<Source[]>(ofOwn("api/v1/sources"));
+export const insights = async () => json<Insight[]>(ofOwn("api/v1/insights"));
+export const streams = (match: string) => json<StreamInfo[]>(ofShown(`api/v1/streams?match=${enc(match)}`));
+export const latest = (match: string) => json<Latest[]>(ofShown(`api/v1/latest?match=${enc(match)}`));
+
+/** The path of the events of streams; `matches` are the parameters that choose them. */
+export const watchPath = (matches: string): string => ofShown(`api/v1/watch?${matches}&every_ms=1000`);
 
 export function history(match: string, startMs: number): Promise<History[]> {
   // Nanoseconds do not fit a double, so they are written as milliseconds and six zeros.
-  return json<History[]>(`api/v1/history?match=${enc(match)}&start=${Math.floor(startMs)}000000`);
+  return json<History[]>(ofShown(`api/v1/history?match=${enc(match)}&start=${Math.floor(startMs)}000000`));
 }
 
 /**
@@ -110,7 +136,7 @@ export interface Grain {
 export async function buckets(matches: readonly string[], { start, stop, stepMs, points }: Grain, abort?: AbortSignal): Promise<BucketHistory[]> {
   const which = matches.map((match) => `match=${enc(match)}`).join("&");
   const grain = stepMs === undefined ? `points=${points}` : `step=${stepMs}ms`;
-  const path = `api/v1/history?${which}&start=${Math.floor(start)}000000&stop=${Math.ceil(stop)}000000&${grain}`;
+  const path = ofShown(`api/v1/history?${which}&start=${Math.floor(start)}000000&stop=${Math.ceil(stop)}000000&${grain}`);
   const late = AbortSignal.timeout(ANSWER_MS_MAX);
   return JSON.parse(await ask(path, { signal: abort === undefined ? late : AbortSignal.any([abort, late]) })) as BucketHistory[];
 }
@@ -121,16 +147,27 @@ export interface SqlTable {
   readonly elapsed_ns: number;
 }
 
-export async function sql(text: string, abort?: AbortSignal): Promise<SqlTable> {
+/** The answer to a statement about the own node: its tables are those of this agent. */
+export const sql = async (text: string, abort?: AbortSignal): Promise<SqlTable> => select(ofOwn(SQL_PATH), text, abort);
+
+/**
+ * The answer to a statement over the tables of this agent, whatever node is shown: only for those
+ * that name the node of each row.
+ */
+export const sqlHere = (text: string): Promise<SqlTable> => select(SQL_PATH, text);
+
+const SQL_PATH = "api/v1/sql?format=table";
+
+async function select(path: string, text: string, abort?: AbortSignal): Promise<SqlTable> {
   const init: RequestInit = { method: "POST", body: JSON.stringify({ sql: text }), headers: { "Content-Type": "application/json" } };
   init.signal = abort ?? AbortSignal.timeout(60_000);
-  return parseExact(await ask("api/v1/sql?format=table", init)) as SqlTable;
+  return parseExact(await ask(path, init)) as SqlTable;
 }
 
 async function statement<T>(path: string, text: string): Promise<T> {
   const headers: Record<string, string> = { "Content-Type": "application/json" };
   if (control.value !== "") headers["Authorization"] = `Bearer ${control.value}`;
-  return JSON.parse(await ask(path, { method: "POST", body: JSON.stringify({ sql: text }), headers })) as T;
+  return JSON.parse(await ask(ofOwn(path), { method: "POST", body: JSON.stringify({ sql: text }), headers })) as T;
 }
 
 /** CREATE INSIGHT or DROP INSIGHT. */

@@ -70,6 +70,8 @@ export interface Latest {
   readonly quality: string | number;
   readonly error: number;
   readonly age_ns: number;
+  /** Whether the next look is overdue, or nobody writes: of a mirror, its node is not heard. */
+  readonly stale?: boolean;
   readonly looked_ts: number;
   readonly unit: string;
 }

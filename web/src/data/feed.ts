@@ -120,7 +120,7 @@ function open(): void {
   source?.close();
   source = undefined;
   if (watched === "" || document.hidden) return;
-  const mine = new EventSource(`api/v1/watch?${watched}&every_ms=1000`);
+  const mine = new EventSource(api.watchPath(watched));
   source = mine;
   openedAt = Date.now();
   let asked = false;

@@ -39,6 +39,8 @@ export interface ClusterNode {
   readonly roundTrip: number;
   readonly ahead: number;
   readonly fault: string;
+  /** Whether streams of it are mirrored here, so that its page can be shown. */
+  readonly isMirrored: boolean;
   readonly sentence: string;
   /** Devices, the busiest first. */
   readonly disks: readonly Thing[];
@@ -76,6 +78,7 @@ function nodeOf(peer: Row, latest: readonly Row[]): ClusterNode {
     roundTrip: time(peer["round_trip_ns"]),
     ahead: time(peer["ahead_ns"]),
     fault: text(peer["fault"]),
+    isMirrored: number(peer["streams"]) > 0,
     sentence: text(latest.find((row) => row["name"] === SENTENCE)?.["value"]),
     disks,
     tiers: things(latest, "tier", /^tier\./),
@@ -122,10 +125,10 @@ export const rings = new Map<string, Ring>();
 
 /** Reads all of it, unless a read is in progress. */
 export const load = loader(async () => {
-  const peers = rowsOf(await api.sql(`SELECT * FROM peers LIMIT ${NODES_MAX}`));
+  const peers = rowsOf(await api.sqlHere(`SELECT * FROM peers LIMIT ${NODES_MAX}`));
   const { node: here } = await api.status();
   const names = NAMES.map((name) => `'${name}'`).join(", ");
-  const latest = rowsOf(await api.sql(`SELECT node, name, labels, value FROM latest WHERE name IN (${names}) LIMIT ${STREAMS_MAX}`));
+  const latest = rowsOf(await api.sqlHere(`SELECT node, name, labels, value FROM latest WHERE name IN (${names}) LIMIT ${STREAMS_MAX}`));
   const found = nodesOf(peers, latest, here);
   const at = now();
   for (const node of found) {

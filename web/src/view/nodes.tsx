@@ -1,11 +1,13 @@
-// The Nodes view: one line for each node of the cluster, worst first, and the devices and mounts of
-// the chosen one.
+// The Nodes view: one line for each node of the cluster, worst first, each with the way to the page of
+// its node, and the devices and mounts of the chosen one.
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { shownNode } from "../data/api";
 import { now } from "../data/feed";
 import { BUSY, busyOf, fault, isSaturated, load, nodes, READ, rings, sentenceOf, tiersOf, WRITE } from "../data/nodes";
 import type { ClusterNode, Thing } from "../data/nodes";
+import { formatPage, formatRoute } from "../route";
 import { age, quantity } from "../text/format";
 import type { Quantity } from "../text/format";
 import { Note, Spark, Value } from "./parts";
@@ -57,13 +59,17 @@ function Line({ node, at }: { node: ClusterNode; at: number }) {
   return (
     <tr class={isGone || isSaturated(node) ? "bad" : ""}>
       <th scope="row">
-        <button type="button" class="plain" aria-expanded={chosen.value === node.name} onClick={choose}>{node.name}</button>
+        <NameLink node={node} />
         {node.state !== "connected" && <span class="sub"> {node.state}</span>}
       </th>
       <td>
         {!isGone && node.sentence} <span class="sub">{node.fault}</span>
       </td>
-      <td class="path">{!isGone && node.disks[0]?.name}</td>
+      <td class="path">
+        {!isGone && node.disks.length + node.mounts.length > 0 && (
+          <button type="button" class="plain" aria-expanded={chosen.value === node.name} title={`Devices and file systems of ${node.name}`} onClick={choose}>{node.disks[0]?.name ?? "none"}</button>
+        )}
+      </td>
       <td>{!isGone && <Value value={busyOf(node)} unit="ratio" />}</td>
       <td class="wide">{ring !== undefined && <Spark ring={ring} now={at} spanMs={300_000} slack={6000} />}</td>
       <td>{node.heard > 0 && age(at - node.heard)}</td>
@@ -71,6 +77,14 @@ function Line({ node, at }: { node: ClusterNode; at: number }) {
       <td><Value value={node.ahead / 1000} unit="seconds" /></td>
     </tr>
   );
+}
+
+/** The name of a node, which leads to its page if it has one here. */
+function NameLink({ node }: { node: ClusterNode }) {
+  const isHere = node.state === "here";
+  if (!isHere && !node.isMirrored) return <>{node.name}</>;
+  const name = isHere ? "" : node.name;
+  return <a href={formatPage(name, formatRoute("now"))} aria-current={name === shownNode ? "true" : undefined} title={`The page of ${node.name}`}>{node.name}</a>;
 }
 
 /** The devices and mounts of one node, as its mirror has them. */

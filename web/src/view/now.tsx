@@ -1,11 +1,13 @@
 // The Now view: the outlook, the present troubles and since when they last, the sheet, the tiers,
 // and the processes that cause the load.
 
+import { shownNode } from "../data/api";
 import { ageMs, beat, filled, isOld, lastHeard, link, named, now } from "../data/feed";
 import type { Series } from "../data/feed";
 import { fills, FREE, reachWords } from "../data/fills";
 import type { Fill } from "../data/fills";
 import { FORECAST_PREFIX } from "../data/projection";
+import { heard, heardFault, heardOf } from "../data/heard";
 import { outlook, troubles } from "../data/trouble";
 import type { Trouble } from "../data/trouble";
 import { WHO_MATCHES } from "../data/who";
@@ -36,10 +38,13 @@ function Outlook() {
   void beat.value;
   const at = now();
   if (link.value.state === "lost") return <Lost since={link.value.since} at={at} />;
+  // Of a node that is not mirrored here nothing comes, and one that has gone counts as gone before its
+  // values are old.
+  if (heardFault.value === "" && heardOf(heard.value, at).isBad) return <LostNode since={filled.value ? (heard.value?.heard ?? NaN) : NaN} at={at} />;
   if (link.value.state === "connecting" || !filled.value) {
     return (
       <div class="outlook">
-        <h1>Listening for the agent…</h1>
+        <h1>Listening for {shownNode || "the agent"}…</h1>
       </div>
     );
   }
@@ -48,7 +53,7 @@ function Outlook() {
   const told = stream === undefined || isOld(stream) ? "" : stream.text;
   // The page also sees which streams are old; if there are any, the agent's `calm` is not the whole
   // truth.
-  const text = told === "" || (isCalm(told) && all.length > 0) ? outlook(all, at) : told;
+  const text = told === "" || (isCalm(told) && all.length > 0) ? outlookOf(all, at) : told;
   const calm = isCalm(text);
   const bad = all.some((one) => one.level === "bad");
   const tone = calm ? "calm" : bad ? "bad" : "warn";
@@ -62,6 +67,9 @@ function Outlook() {
     </div>
   );
 }
+
+/** Without a sentence and troubles, a node is calm, unless its sentence is merely not mirrored. */
+const outlookOf = (all: readonly Trouble[], at: number): string => (all.length === 0 && shownNode !== "" && named("node.outlook.text").length === 0 ? `Its sentence is not mirrored; nothing is wrong in what is mirrored of ${shownNode}` : outlook(all, at));
 
 const isCalm = (text: string): boolean => /^calm\b/i.test(text);
 
@@ -91,15 +99,31 @@ function Troubles({ all, at }: { all: readonly Trouble[]; at: number }) {
 }
 
 function Lost({ since, at }: { since: number; at: number }) {
-  const heard = lastHeard() > 0 && Number.isFinite(since);
+  // This node's agent answers, so it is the other node that is silent.
+  if (shownNode !== "" && heardFault.value === "") return <LostNode since={heard.value?.heard ?? NaN} at={at} />;
+  const wasHeard = lastHeard() > 0 && Number.isFinite(since);
   return (
     <div class="outlook lost" role="alert">
       <h1>
         <span class="mark" aria-hidden="true">○</span>
-        {heard ? <>The agent is silent since {clock(since, at)}.</> : <>The agent does not answer.</>}
+        {wasHeard ? <>The agent is silent since {clock(since, at)}.</> : <>The agent does not answer.</>}
       </h1>
       <p class="note">
         {duration(at - since)} without a word. What is below is old. Trying again by itself; on the node, <code>baro up</code> starts the agent.
+      </p>
+    </div>
+  );
+}
+
+function LostNode({ since, at }: { since: number; at: number }) {
+  return (
+    <div class="outlook lost" role="alert">
+      <h1>
+        <span class="mark" aria-hidden="true">○</span>
+        {since > 0 ? <>{shownNode} is not heard since {clock(since, at)}.</> : <>Nothing is heard of {shownNode}.</>}
+      </h1>
+      <p class="note">
+        {since > 0 && "What is below is old. "}It goes on by itself when {shownNode} is heard again; <code>baro cluster status</code> on the node that serves this page says more.
       </p>
     </div>
   );
@@ -145,6 +169,8 @@ const IN_MEMORY = "memory";
  * bytes that they can have.
  */
 function Tank({ total, available, usedRatio, fill }: TankOf) {
+  // Its streams are the same objects at each beat, with other values.
+  void beat.value;
   const name = total.labels["tier"] ?? "";
   const newest = (one: Series | undefined): number => (one === undefined || one.ring.length === 0 ? NaN : one.ring.value(one.ring.length - 1));
   const all = newest(total);

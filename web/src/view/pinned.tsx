@@ -1,6 +1,7 @@
 // The pinned streams on one axis of time, with the actions for each of them.
 
 import { signal, useSignal } from "@preact/signals";
+import { shownNode } from "../data/api";
 import { beat } from "../data/feed";
 import type { Series } from "../data/feed";
 import { formatRoute } from "../route";
@@ -32,11 +33,12 @@ export function Pinned() {
 function CopyMenu({ one }: { one: Series }) {
   const done = useSignal("");
   const ways: readonly (readonly [string, () => string])[] = [
-    ["SQL", () => asSql(one)],
-    ["PromQL", () => asPromql(one)],
-    ["Python", () => asPython(one)],
-    ["curl", () => asCurl(one, location.origin)],
-    ["link", () => `${location.origin}${location.pathname}${formatRoute("streams", new URLSearchParams([["pin", matchOf(one)]]))}`],
+    ["SQL", () => asSql(one, shownNode)],
+    // PromQL is about the agent's own node alone.
+    ...(shownNode === "" ? [["PromQL", () => asPromql(one)] as const] : []),
+    ["Python", () => asPython(one, shownNode)],
+    ["curl", () => asCurl(one, location.origin, shownNode)],
+    ["link", () => `${location.origin}${location.pathname}${location.search}${formatRoute("streams", new URLSearchParams([["pin", matchOf(one)]]))}`],
   ];
   const copy = async (name: string, text: string) => {
     try {

@@ -94,7 +94,7 @@ function Finder() {
       </form>
       {fault.value !== "" && <Note bad>{fault.value}</Note>}
       <p class="count" role="status">
-        {query.value === "" ? `${all.length.toLocaleString("en")} streams` : `${found.length === LIST_MAX ? `${LIST_MAX} or more` : found.length} found`}
+        {query.value === "" ? `${all.length.toLocaleString("en")} streams${api.shownNode === "" ? "" : ` of ${api.shownNode} are mirrored`}` : `${found.length === LIST_MAX ? `${LIST_MAX} or more` : found.length} found`}
       </p>
       <ul>
         {found.map((one) => (
@@ -127,7 +127,7 @@ function Entry({ info }: { info: StreamInfo }) {
 }
 
 function Newest({ last, unit, intervalMs }: { last: Latest; unit: string; intervalMs: number }) {
-  const old = last.age_ns / NS_PER_MS > slackOf(intervalMs) + 1000;
+  const old = last.stale === true || last.age_ns / NS_PER_MS > slackOf(intervalMs) + 1000;
   if (last.value === null) return <span class="newest">–</span>;
   return (
     <span class={old ? "newest old" : "newest"} title={old ? age(last.age_ns / NS_PER_MS) : moment(last.ts / NS_PER_MS)}>

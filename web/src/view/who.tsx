@@ -4,6 +4,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import * as api from "../data/api";
+import { shownNode } from "../data/api";
 import { beat, current, isOld, named, now } from "../data/feed";
 import type { Series } from "../data/feed";
 import type { Source } from "../data/contract";
@@ -18,6 +19,8 @@ const told = signal<readonly Source[]>([]);
 export function Who() {
   void beat.value;
   useEffect(() => {
+    // The sources of another node are told by its agent alone.
+    if (shownNode !== "") return undefined;
     const ask = () => void api.sources().then((all) => (told.value = all), () => undefined);
     ask();
     const timer = setInterval(ask, 15_000);
@@ -33,6 +36,7 @@ export function Who() {
       <p>{text}</p>
       {lines.length > 0 && <Lines lines={lines} />}
       {reasons.map((reason) => <p class="note">{reason}</p>)}
+      {shownNode !== "" && <p class="note">Processes, jobs and control groups of {shownNode} are listed if they are mirrored (<code>cluster.mirror</code>); on {shownNode}, <code>baro top</code> has them all.</p>}
     </section>
   );
 }
