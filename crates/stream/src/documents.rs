@@ -31,6 +31,10 @@ pub const AGENT_DOCUMENT: &str = "agent.json";
 pub const RULES_DOCUMENT: &str = "rules.json";
 /// One row per other node of the cluster; empty if the agent is in no cluster.
 pub const PEERS_DOCUMENT: &str = "peers.json";
+/// One row per node of each of the last statements over nodes.
+pub const QUERY_NODES_DOCUMENT: &str = "query_nodes.json";
+/// One row per node to which the agent sends its streams; empty if the agent is in no cluster.
+pub const SUBSCRIBERS_DOCUMENT: &str = "subscribers.json";
 /// What the agent sends to other nodes, and why nodes do not work with it; null if it is in no
 /// cluster.
 pub const CLUSTER_DOCUMENT: &str = "cluster.json";
@@ -188,6 +192,31 @@ document_rows! {
     missed: u64 = "INTEGER",
     holes: u64 = "INTEGER",
     fault: Option<String> = "TEXT",
+}
+
+document_rows! {
+    SubscribersRow, SUBSCRIBERS_COLUMNS of SUBSCRIBERS_DOCUMENT:
+    node: String = "TEXT",
+    state: String = "TEXT",
+    samples: u64 = "INTEGER",
+    bytes: u64 = "INTEGER",
+    past: u64 = "INTEGER",
+    lost: u64 = "INTEGER",
+    unsent_streams: u64 = "INTEGER",
+    unsent_streams_max: u64 = "INTEGER",
+    ended_unsent: u64 = "INTEGER",
+    ended_unread: u64 = "INTEGER",
+    searches_failed: u64 = "INTEGER",
+}
+
+document_rows! {
+    QueryNodesRow, QUERY_NODES_COLUMNS of QUERY_NODES_DOCUMENT:
+    statement: u64 = "INTEGER",
+    ts: i64 = "INTEGER",
+    node: String = "TEXT",
+    state: String = "TEXT",
+    rows: u64 = "INTEGER",
+    elapsed_ns: i64 = "INTEGER",
 }
 
 document_rows! {
