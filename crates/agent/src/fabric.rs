@@ -21,7 +21,9 @@ use barograph_fabric::transport::{
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{Clock, ConfigError, NS_PER_S, Pattern};
 use barograph_recorder::{ArchiveConfig, World};
-use barograph_stream::{CLUSTER_DOCUMENT, Incarnation, PEERS_DOCUMENT, RunDir, SegmentReader};
+use barograph_stream::{
+    CLUSTER_DOCUMENT, Incarnation, PEERS_DOCUMENT, RunDir, SUBSCRIBERS_DOCUMENT, SegmentReader,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -244,6 +246,7 @@ impl Fabric {
         let clock = &world.clock;
         if config.name.is_empty() {
             publish(run_dir, PEERS_DOCUMENT, &json!([]));
+            publish(run_dir, SUBSCRIBERS_DOCUMENT, &json!([]));
             publish(run_dir, CLUSTER_DOCUMENT, &Json::Null);
             return Ok(None);
         }
@@ -402,6 +405,8 @@ impl FabricShell {
     fn publish(&mut self) {
         let (peers, status) = (self.fabric.peers(), self.fabric.status());
         publish(&self.run_dir, PEERS_DOCUMENT, &json!(peers));
+        let subscribers = json!(self.fabric.sent_to());
+        publish(&self.run_dir, SUBSCRIBERS_DOCUMENT, &subscribers);
         let mut cluster = json!(status);
         self.state.set(peers, status);
         cluster["cluster"] = json!(self.cluster);

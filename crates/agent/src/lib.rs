@@ -25,6 +25,7 @@ mod node_queries;
 mod node_questions;
 mod outlook;
 mod policies;
+mod query_nodes;
 mod reference;
 mod refusal;
 mod rules;
@@ -47,8 +48,8 @@ pub use barograph_stream::{
     AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_DOCUMENT, CLUSTER_DOCUMENT, CallsRow,
     FORECASTS_DOCUMENT, ForecastsRow, HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT,
     InsightsRow, KNOBS_DOCUMENT, KnobsRow, PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow,
-    PoliciesRow, RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SourcesRow,
-    StatementsRow,
+    PoliciesRow, RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT,
+    SUBSCRIBERS_DOCUMENT, SourcesRow, StatementsRow, SubscribersRow,
 };
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use error::AgentError;

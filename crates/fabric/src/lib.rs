@@ -37,6 +37,7 @@ pub use past::{
 };
 pub use publisher::{POSITIONS_TOTAL_MAX, Publisher, SUBSCRIBERS_MAX};
 pub use question::{
-    ANSWER_BYTES_MAX, AskedQuestion, NodeAnswer, NodeAnswers, QUESTION_BYTES_MAX, QuestionKind,
+    ANSWER_BYTES_MAX, AskedQuestion, NodeAnswer, NodeAnswers, NodeReply, QUESTION_BYTES_MAX,
+    QuestionKind,
 };
 pub use subscriber::{Subscriber, SubscriberConfig};

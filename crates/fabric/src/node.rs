@@ -179,7 +179,7 @@ impl<T: Transport> FabricNode<T> {
         match event {
             TransportEvent::Appeared(node) => self.appeared(node, now_ns),
             TransportEvent::Gone(node) => {
-                self.questions.gone(&node);
+                self.questions.gone(&node, now_ns);
                 if let Some(other) = self.nodes.get_mut(&node) {
                     other.is_connected = false;
                 }
