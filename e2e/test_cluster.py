@@ -133,7 +133,7 @@ def test_a_statement_runs_on_the_nodes_that_own_the_data(start: Start) -> None:
     assert all(0 <= row["elapsed_ns"] < 10**10 for row in rows) and "nonsense" not in str(rows)
     assert b.sql("SELECT * FROM query_nodes") == []
     told = a.run("sql", "--nodes", "a,b", "SELECT 1 AS one").stderr
-    assert told.startswith("rows of a (1 rows, ") and ", b (1 rows, " in told, told
+    assert told.startswith("rows of a (1 row, ") and ", b (1 row, " in told, told
 
     # One answer over all nodes, of which each computes its part.
     def combined(sql: str) -> list[list[Any]]:
@@ -146,7 +146,8 @@ def test_a_statement_runs_on_the_nodes_that_own_the_data(start: Start) -> None:
     ][1:]
     per_node = combined("SELECT node, avg(value) > 0 AS some FROM memory_total_bytes GROUP BY node ORDER BY node")
     assert per_node == [[node, 1] for node in "abc"]
-    assert "NODES" in a.out("sql", "--nodes", "all", "--combine", total).upper()
+    shown = a.run("sql", "--nodes", "all", "--combine", total)
+    assert shown.returncode == 0 and "NODES" in shown.stdout.upper() and ", c (1 row, " in shown.stderr, shown
     assert "one value of each node" in a.error("sql", "--nodes", "all", "--combine", "SELECT median(value) FROM memory_total_bytes")
     assert "--nodes" in a.error("sql", "--combine", "SELECT 1", status=2)
     nobody = a.ask("sql", "--nodes", "x", "--combine", "SELECT device FROM disk_busy_ratio ORDER BY value")

@@ -198,7 +198,12 @@ fn tell_of(nodes: &[NodeState]) {
         nodes.iter().partition(|node| node.state == "answered");
     let named = answered.iter().take(ANSWERED_NAMED_MAX).map(|node| {
         let took = format::age(node.elapsed_ns);
-        format!("{} ({} rows, {took})", output::plain(&node.node), node.rows)
+        let rows = if node.rows == 1 { "row" } else { "rows" };
+        format!(
+            "{} ({} {rows}, {took})",
+            output::plain(&node.node),
+            node.rows
+        )
     });
     let mut named = named.collect::<Vec<_>>().join(", ");
     if answered.len() > ANSWERED_NAMED_MAX {
