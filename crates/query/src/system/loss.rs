@@ -109,7 +109,7 @@ fn feed_losses(subscriber: &SubscribersRow) -> [(&'static str, u64); 5] {
             subscriber.unsent_streams_max,
         ),
         (
-            "ended streams for which another node has no room: raise its cluster.streams_max",
+            "ended streams for which there was no room in the feed or at the other node",
             subscriber.ended_unsent,
         ),
         (

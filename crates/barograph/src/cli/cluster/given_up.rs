@@ -13,6 +13,8 @@ pub(super) struct GivenUp {
 
 const ROOM: &str = "raise cluster.streams_max on that node, or name fewer streams in its cluster.mirror or \
                     cluster.aggregator.streams";
+const ENDED_ROOM: &str = "raise cluster.streams_max on that node, or name fewer streams there; of more than \
+                          4,096 ended streams at a time, `baro archive merge` of both archives has the rest";
 const ARCHIVE: &str = "see in the log of this agent why its archive cannot be read; `baro archive merge` of \
                        both archives has what is lacking there";
 
@@ -32,7 +34,7 @@ pub(super) fn given_up(to: &SubscribersRow) -> Vec<GivenUp> {
                 "{} ended streams for which there was no room",
                 to.ended_unsent
             ),
-            ROOM,
+            ENDED_ROOM,
         ),
         (
             to.ended_unread,
