@@ -126,6 +126,15 @@ def test_a_statement_runs_on_the_nodes_that_own_the_data(start: Start) -> None:
     large = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) SELECT i, 'text' FROM n"
     assert "aggregate" in a.ask("sql", "--nodes", "b", large)["nodes"][0]["reason"]
 
+    # What has come of each node is a table too, which has no statement and no reason: all users see it.
+    of_it = f"SELECT * FROM query_nodes WHERE statement = {there['statement']} ORDER BY node"
+    rows = a.sql(of_it)
+    assert [(row["node"], row["state"], row["rows"]) for row in rows] == [("b", "failed", 0), ("c", "failed", 0), ("x", "gone", 0)]
+    assert all(0 <= row["elapsed_ns"] < 10**10 for row in rows) and "nonsense" not in str(rows)
+    assert b.sql("SELECT * FROM query_nodes") == []
+    told = a.run("sql", "--nodes", "a,b", "SELECT 1 AS one").stderr
+    assert told.startswith("rows of a (1 row, ") and ", b (1 row, " in told, told
+
     # One answer over all nodes, of which each computes its part.
     def combined(sql: str) -> list[list[Any]]:
         return a.ask("sql", "--nodes", "all", "--combine", sql)["rows"]
@@ -137,7 +146,8 @@ def test_a_statement_runs_on_the_nodes_that_own_the_data(start: Start) -> None:
     ][1:]
     per_node = combined("SELECT node, avg(value) > 0 AS some FROM memory_total_bytes GROUP BY node ORDER BY node")
     assert per_node == [[node, 1] for node in "abc"]
-    assert "NODES" in a.out("sql", "--nodes", "all", "--combine", total).upper()
+    shown = a.run("sql", "--nodes", "all", "--combine", total)
+    assert shown.returncode == 0 and "NODES" in shown.stdout.upper() and ", c (1 row, " in shown.stderr, shown
     assert "one value of each node" in a.error("sql", "--nodes", "all", "--combine", "SELECT median(value) FROM memory_total_bytes")
     assert "--nodes" in a.error("sql", "--combine", "SELECT 1", status=2)
     nobody = a.ask("sql", "--nodes", "x", "--combine", "SELECT device FROM disk_busy_ratio ORDER BY value")
@@ -249,6 +259,27 @@ def test_capacity_load_and_health_of_the_cluster_come_with_it(start: Start, devi
     assert a.get("/api/v1/latest?" + "&".join(f"match={name}" for name in names)).status == 200, len(names)
     alone = start(config=QUICK)
     assert not alone.has("nodes.*"), "a node without a cluster has none of them"
+
+
+def test_what_is_not_sent_for_lack_of_room_is_named_with_its_remedy(start: Start) -> None:
+    address = free_address()
+    a = start("--node", "a", "--cluster", "rack", "--listen", address, config=QUICK)
+    small = QUICK + "[cluster]\nstreams_max = 4\n"
+    b = start("--node", "b", "--cluster", "rack", "--listen", "127.0.0.1:0", "--peer", address, config=small)
+    unsent = "SELECT node FROM subscribers WHERE unsent_streams > 0 AND unsent_streams_max >= unsent_streams"
+    eventually(lambda: a.sql(unsent) == [{"node": "b"}], "streams without room")
+    eventually(lambda: b.sql("SELECT node, state FROM subscribers") == [{"node": "a", "state": "subscribed"}], "the other way")
+    assert b.sql(unsent) == []
+    (sent,) = a.ask("cluster", "status")["sent_to"]
+    assert (sent["node"], sent["ended_unsent"]) == ("b", 0) and sent["unsent_streams"] > 0
+    for told in (a.out("cluster", "status"), a.out("doctor")):
+        assert "streams for which it has no room" in told and "raise cluster.streams_max on that node" in told, told
+    loss = "SELECT count > 0 AS some FROM loss WHERE \"where\" = 'feed to b' AND what LIKE 'streams at a time%'"
+    assert a.sql(loss) == [{"some": 1}]
+    # The count outlives the feed.
+    b.stop(signal.SIGKILL)
+    eventually(lambda: a.sql("SELECT state FROM subscribers") == [{"state": "gone"}], "its feed is forgotten")
+    assert a.sql("SELECT unsent_streams AS now, unsent_streams_max > 0 AS most FROM subscribers") == [{"now": 0, "most": 1}]
 
 
 def test_racks_form_a_tree_whose_insights_add_up(start: Start) -> None:

@@ -82,6 +82,8 @@ def test_the_run_directory_has_the_modes_of_the_design(live: Agent) -> None:
         "rules.json": 0o644,
         "statements.json": 0o644,
         "peers.json": 0o644,
+        "subscribers.json": 0o644,
+        "query_nodes.json": 0o644,
         "cluster.json": 0o644,
         "read.sock": 0o666,
         "control.sock": 0o600,

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use barograph_fabric::transport::{Transport, ZenohWaker};
-use barograph_fabric::{AskedQuestion, FabricNode, NodeAnswer, NodeAnswers, QuestionKind};
+use barograph_fabric::{
+    AskedQuestion, FabricNode, NodeAnswer, NodeAnswers, NodeReply, QuestionKind,
+};
 use barograph_insight::{ClusterInsight, ClusterInsightReport, ClusterInsights};
 use barograph_model::{NS_PER_MS, NS_PER_S, Pattern};
 use barograph_recorder::{World, publish};
@@ -248,7 +250,7 @@ impl ClusterInsightsDesk {
             return;
         };
         let mut insights = lock(&self.shared.insights);
-        for (node, answer) in answers {
+        for NodeReply { node, answer, .. } in answers {
             // Whoever gives no answer is asked again.
             if let NodeAnswer::Answered(bytes) = answer
                 && let Ok(text) = std::str::from_utf8(bytes)

@@ -284,6 +284,8 @@ mod tests {
             unsent: 0,
             unreceived: 0,
             refused: 0,
+            catching_up: 0,
+            waiting: 0,
             kept: 0,
             refusals: Vec::new(),
         }

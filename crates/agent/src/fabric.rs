@@ -22,7 +22,8 @@ use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{Clock, ConfigError, NS_PER_S, Pattern};
 use barograph_recorder::{ArchiveConfig, World};
 use barograph_stream::{
-    CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, Incarnation, PEERS_DOCUMENT, RunDir, SegmentReader,
+    CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, Incarnation, PEERS_DOCUMENT, RunDir,
+    SUBSCRIBERS_DOCUMENT, SegmentReader,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -261,9 +262,7 @@ impl Fabric {
     ) -> Result<Option<Self>, AgentError> {
         let clock = &world.clock;
         let Some(insights) = services.insights.clone() else {
-            publish(run_dir, PEERS_DOCUMENT, &json!([]));
-            publish(run_dir, CLUSTER_DOCUMENT, &Json::Null);
-            publish(run_dir, CLUSTER_INSIGHTS_DOCUMENT, &json!([]));
+            publish_alone(run_dir);
             return Ok(None);
         };
         let segment = Arc::new(SegmentReader::of(run_dir)?);
@@ -427,6 +426,8 @@ impl FabricShell {
     fn publish(&mut self) {
         let (peers, status) = (self.fabric.peers(), self.fabric.status());
         publish(&self.run_dir, PEERS_DOCUMENT, &json!(peers));
+        let subscribers = json!(self.fabric.sent_to());
+        publish(&self.run_dir, SUBSCRIBERS_DOCUMENT, &subscribers);
         let mut cluster = json!(status);
         self.state.set(peers, status);
         cluster["cluster"] = json!(self.cluster);
@@ -532,6 +533,18 @@ impl News {
             std::thread::sleep(NEWS_PAUSE);
             self.segment.wait_tick(seen, NEWS_WAIT);
         }
+    }
+}
+
+/// Writes the documents of a node that is in no cluster.
+fn publish_alone(run_dir: &RunDir) {
+    publish(run_dir, CLUSTER_DOCUMENT, &Json::Null);
+    for name in [
+        PEERS_DOCUMENT,
+        SUBSCRIBERS_DOCUMENT,
+        CLUSTER_INSIGHTS_DOCUMENT,
+    ] {
+        publish(run_dir, name, &json!([]));
     }
 }
 

@@ -26,6 +26,7 @@ mod node_queries;
 mod node_questions;
 mod outlook;
 mod policies;
+mod query_nodes;
 mod reference;
 mod refusal;
 mod rules;
@@ -49,7 +50,8 @@ pub use barograph_stream::{
     CLUSTER_INSIGHTS_DOCUMENT, CallsRow, ClusterInsightsRow, FORECASTS_DOCUMENT, ForecastsRow,
     HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT, InsightsRow, KNOBS_DOCUMENT, KnobsRow,
     PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow, PoliciesRow, RULES_DOCUMENT, RulesRow,
-    SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SourcesRow, StatementsRow,
+    SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SUBSCRIBERS_DOCUMENT, SourcesRow, StatementsRow,
+    SubscribersRow,
 };
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use error::AgentError;

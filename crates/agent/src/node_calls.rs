@@ -108,7 +108,8 @@ impl NodeCalls {
             answers.insert(Arc::from(&*self.node), own);
         }
         if let Some(asked) = asked {
-            answers.extend(asked.wait(patience)?);
+            let replies = asked.wait(patience)?.into_iter();
+            answers.extend(replies.map(|reply| (reply.node, reply.answer)));
         }
         outcome_of(answers)
     }

@@ -1,12 +1,11 @@
 //! Statements on the nodes of the cluster: those of this node's clients, whose rows are put together,
 //! and those of other nodes, which this node's SQL engine runs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use barograph_fabric::{ANSWER_BYTES_MAX, NodeAnswer, QuestionKind};
+use barograph_fabric::{ANSWER_BYTES_MAX, NodeAnswer, NodeReply, QuestionKind};
 use barograph_model::{
     BigIntegers, Clock, ControlFault, ControlFaultKind, ResultFormat, SqlEngine, SqlFault,
     SqlFaultKind, SqlLimits, SqlRequest,
@@ -17,6 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use crate::node_questions::{AskedQuestions, NodeQuestions, answered, fault, meant};
+use crate::query_nodes::{AskedNode, QueryNodes};
 
 /// Name of the column with the node of a row.
 const NODE: &str = "node";
@@ -41,6 +41,8 @@ pub(crate) struct NodeSql {
     pub others: NodeQuestions,
     /// Gives the time until which other nodes are waited for.
     pub clock: Arc<dyn Clock>,
+    /// What has come of the last statements on each node.
+    pub last: QueryNodes,
 }
 
 impl NodeSql {
@@ -57,11 +59,16 @@ impl NodeSql {
         }
         let select = CombinedSelect::parse(sql)
             .map_err(|error| fault(ControlFaultKind::Statement, &error.to_string()))?;
-        let Gathered { table, of, nodes } = self.answers(select.partial(), nodes)?;
-        drop(of);
+        let gathered = self.answers(select.partial(), nodes)?;
+        let Gathered {
+            table,
+            nodes,
+            statement,
+            ..
+        } = gathered;
         if table.columns.is_empty() {
             // No node has answered, and there is no table to select from.
-            return Ok(json!({"columns": [], "rows": [], "nodes": nodes}));
+            return Ok(json!({"columns": [], "rows": [], "nodes": nodes, "statement": statement}));
         }
         let whole = select.whole(&table.columns);
         let limits = (&self.engine.limits, &self.clock);
@@ -69,14 +76,20 @@ impl NodeSql {
         let rows = rows.map_err(|error| fault(ControlFaultKind::Statement, &error.message))?;
         let table: NodeTable = serde_json::from_slice(&rows.to_json_table())
             .map_err(|error| fault(ControlFaultKind::Internal, &error.to_string()))?;
-        Ok(json!({"columns": table.columns, "rows": table.rows, "nodes": nodes}))
+        Ok(json!({
+            "columns": table.columns,
+            "rows": table.rows,
+            "nodes": nodes,
+            "statement": statement,
+        }))
     }
 
     /// Runs a statement on these nodes, or on all that are known.
     fn answers(&self, sql: &str, nodes: &[String]) -> Result<Gathered, ControlFault> {
         let (is_here, others) = meant(nodes, &self.node);
-        let mut answers = BTreeMap::new();
-        let until_ns = self.clock.now_ns().saturating_add(self.patience_ns);
+        let mut replies = Vec::new();
+        let asked_ns = self.clock.now_ns();
+        let until_ns = asked_ns.saturating_add(self.patience_ns);
         let question = (QuestionKind::Statement, sql);
         let asked = others.map(|others| self.others.ask(question, &others, until_ns));
         let asked = asked.transpose()?;
@@ -92,13 +105,19 @@ impl NodeSql {
                 }
                 Err(error) => NodeAnswer::Failed(error.message),
             };
-            answers.insert(Arc::from(&*self.node), own);
+            replies.push(NodeReply {
+                node: Arc::from(&*self.node),
+                answer: own,
+                elapsed_ns: self.clock.now_ns().saturating_sub(asked_ns),
+            });
         }
         if let Some(asked) = asked {
             let patience = Duration::from_nanos(self.patience_ns.unsigned_abs());
-            answers.extend(asked.wait(patience)?);
+            replies.extend(asked.wait(patience)?);
         }
-        Ok(Gathered::of(answers))
+        let mut gathered = Gathered::of(replies);
+        gathered.statement = self.last.note(asked_ns, &gathered.nodes);
+        Ok(gathered)
     }
 }
 
@@ -115,28 +134,42 @@ struct Gathered {
     table: GatheredRows,
     /// The node of each row.
     of: Vec<Arc<str>>,
-    /// What has come of each node.
-    nodes: Vec<Json>,
+    /// What has come of each node, by name.
+    nodes: Vec<AskedNode>,
+    /// Number of the statement in the table `query_nodes`.
+    statement: u64,
 }
 
 impl Gathered {
-    fn of(answers: BTreeMap<Arc<str>, NodeAnswer>) -> Self {
+    fn of(mut replies: Vec<NodeReply>) -> Self {
+        replies.sort_by(|one, other| one.node.cmp(&other.node));
         let mut gathered = Self {
             table: GatheredRows::default(),
             of: Vec::new(),
             nodes: Vec::new(),
+            statement: 0,
         };
-        for (node, answer) in answers {
+        for reply in replies {
+            let NodeReply {
+                node,
+                answer,
+                elapsed_ns,
+            } = reply;
             let table = answered(answer).and_then(|bytes| {
                 serde_json::from_slice::<NodeTable>(&bytes)
                     .map_err(|_| ("failed", "its rows cannot be read".to_owned()))
             });
-            let (state, reason, count) = match table {
+            let (state, reason, rows) = match table {
                 Ok(table) => ("answered", None, gathered.take(&node, table)),
                 Err((state, reason)) => (state, Some(reason), 0),
             };
-            let told = json!({"node": &*node, "state": state, "reason": reason, "rows": count});
-            gathered.nodes.push(told);
+            gathered.nodes.push(AskedNode {
+                node: node.to_string(),
+                state,
+                reason,
+                rows,
+                elapsed_ns,
+            });
         }
         gathered
     }
@@ -180,7 +213,12 @@ impl Gathered {
         };
         let rows = self.of.into_iter().zip(rows).map(with_node);
         let rows: Vec<Vec<Json>> = rows.collect();
-        json!({"columns": columns, "rows": rows, "nodes": self.nodes})
+        json!({
+            "columns": columns,
+            "rows": rows,
+            "nodes": self.nodes,
+            "statement": self.statement,
+        })
     }
 }
 
@@ -246,21 +284,26 @@ mod tests {
     #[test]
     fn rows_of_nodes_are_put_together_by_the_names_of_columns() {
         let rows = |text: &str| NodeAnswer::Answered(text.as_bytes().to_vec());
-        let answers = BTreeMap::from([
+        let answers = [
             (
-                "a".into(),
-                rows(r#"{"columns":["n","x"],"rows":[[1,"u"],[2,null]],"elapsed_ns":1}"#),
-            ),
-            (
-                "b".into(),
+                "b",
                 rows(r#"{"columns":["y","n","node"],"rows":[[7,3,"other"]],"elapsed_ns":1}"#),
             ),
-            ("c".into(), NodeAnswer::Late),
-            ("d".into(), NodeAnswer::Gone),
-            ("e".into(), NodeAnswer::Failed("no table x".into())),
-            ("f".into(), rows("nonsense")),
-        ]);
-        let whole = Gathered::of(answers).with_nodes();
+            (
+                "a",
+                rows(r#"{"columns":["n","x"],"rows":[[1,"u"],[2,null]],"elapsed_ns":1}"#),
+            ),
+            ("c", NodeAnswer::Late),
+            ("d", NodeAnswer::Gone),
+            ("e", NodeAnswer::Failed("no table x".into())),
+            ("f", rows("nonsense")),
+        ];
+        let reply = |(node, answer): (&str, NodeAnswer)| NodeReply {
+            node: node.into(),
+            answer,
+            elapsed_ns: 5,
+        };
+        let whole = Gathered::of(answers.map(reply).to_vec()).with_nodes();
         assert_eq!(whole["columns"], json!(["node", "n", "x", "y"]));
         let expect = json!([["a", 1, "u", null], ["a", 2, null, null], ["b", 3, null, 7]]);
         assert_eq!(whole["rows"], expect);
@@ -276,5 +319,6 @@ mod tests {
         );
         assert_eq!(whole["nodes"][4]["reason"], "no table x");
         assert_eq!(whole["nodes"][0]["rows"], 2);
+        assert_eq!(whole["nodes"][0]["elapsed_ns"], 5);
     }
 }

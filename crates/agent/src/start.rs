@@ -28,6 +28,7 @@ use crate::fabric::{Fabric, NodeServices};
 use crate::node_calls::NodeCalls;
 use crate::node_queries::{ClientSql, NodeSql};
 use crate::node_questions::NodeQuestions;
+use crate::query_nodes::QueryNodes;
 use crate::rules::{DeclaredRules, ProgramCalls};
 use crate::statements::StatementStore;
 use crate::{AgentError, Config};
@@ -207,6 +208,7 @@ impl Agent {
                 patience_ns,
                 others: questions,
                 clock: Arc::clone(clock),
+                last: QueryNodes::new(run_dir),
             },
             calls,
             cluster,

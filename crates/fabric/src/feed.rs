@@ -10,8 +10,9 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Sample, Selector, SeriesId, ValueType};
 use barograph_stream::{DirectoryEntry, MIRROR_LOOKS_NS, SegmentReader};
 
+use crate::catch_up::CatchUps;
 use crate::feed_lane::{FRAME_BYTES, FeedCounts, FeedLane, unsent_of, write_pieces};
-use crate::feed_past::{ENDED_MAX, FeedPast, PastTarget};
+use crate::feed_past::{CatchUpState, ENDED_MAX, FeedPast, PastTarget};
 use crate::frame::{
     Announcement, FeedReach, FrameHeader, FrameKind, FrameWriter, Position, Subscription,
 };
@@ -36,7 +37,7 @@ pub struct Feed {
     window_bytes: u64,
     streams_max: usize,
     /// How far the subscriber had each series before this feed began.
-    had: HashMap<SeriesId, LifePoint>,
+    had: Arc<HashMap<SeriesId, LifePoint>>,
     /// Time until which the subscriber knew every stream that was registered, ns since the epoch;
     /// `None` if it has never had a whole feed.
     known_until_ns: Option<i64>,
@@ -63,20 +64,20 @@ pub struct Feed {
 
 impl Feed {
     /// Begins a feed of the segment's streams that the subscription asks for. `past` has what the
-    /// rings no longer hold.
-    pub fn new(
+    /// rings no longer hold, and says what feeds that read it may take together.
+    pub(crate) fn new(
         segment: Arc<SegmentReader>,
         id: u64,
         (subscription, selectors): (&Subscription, Vec<Selector>),
-        past: Option<Arc<dyn PastSource>>,
+        past: Option<(Arc<dyn PastSource>, &CatchUps)>,
     ) -> Self {
         let (least, most) = WINDOW_BYTES;
-        let had = had_by(subscription);
+        let had = Arc::new(had_by(subscription));
         let known_until_ns = Some(subscription.newest_life_ns).filter(|ns| *ns != 0);
         let past = past.filter(|_| subscription.reach == FeedReach::Archive);
         let query = EndedQuery {
             selectors: selectors.clone(),
-            has: had.clone(),
+            has: Arc::clone(&had),
             known_until_ns,
             present: HashMap::new(),
             series_max: ENDED_MAX,
@@ -88,7 +89,7 @@ impl Feed {
             id,
             selectors,
             reach: subscription.reach,
-            past: past.map(|source| FeedPast::new(source, query)),
+            past: past.map(|(source, catch_ups)| FeedPast::new(source, query, catch_ups)),
             window_bytes: subscription.window_bytes.clamp(least, most),
             streams_max: usize::try_from(subscription.streams_max).unwrap_or(usize::MAX),
             had,
@@ -116,8 +117,11 @@ impl Feed {
         self.look_at_directory(now_ns);
         if let Some(past) = &mut self.past {
             past.give_up_if_held(now_ns);
+            past.end_turn(now_ns);
         }
-        if self.bytes_on_the_way >= self.window_bytes {
+        // Of a feed that is to end, nothing more is sent: it may have left out an ended life, and must
+        // not announce a later one then.
+        if self.is_over() || self.bytes_on_the_way >= self.window_bytes {
             return None;
         }
         let mut writer = FrameWriter::begin(buffer, now_ns);
@@ -168,11 +172,31 @@ impl Feed {
 
     /// What was sent so far.
     pub fn counts(&self) -> FeedCounts {
-        let unlisted = self.past.as_ref().map_or(0, |past| past.unlisted);
+        let given_up = self.past.as_ref().map(|past| past.given_up);
+        let given_up = given_up.unwrap_or_default();
         FeedCounts {
-            unsent_streams: self.counts.unsent_streams + unlisted,
+            ended_unsent: given_up.unsent,
+            ended_unread: given_up.unread,
+            searches_failed: given_up.searches,
             ..self.counts
         }
+    }
+
+    /// Number of series of which the feed keeps how far the subscriber had them.
+    pub(crate) fn positions(&self) -> usize {
+        self.had.len()
+    }
+
+    /// Whether the subscriber catches up from the archive.
+    pub(crate) fn catch_up(&self) -> CatchUpState {
+        let past = self.past.as_ref();
+        past.map_or(CatchUpState::Over, FeedPast::catch_up)
+    }
+
+    /// Whether the feed is to end, so that its subscriber asks again: others need its turn, or there
+    /// are more ended series than all feeds may have together.
+    pub(crate) fn is_over(&self) -> bool {
+        self.past.as_ref().is_some_and(|past| past.is_over)
     }
 
     /// Follows the streams that have come or gone.
@@ -198,6 +222,7 @@ impl Feed {
             }
         }
         self.counts.unsent_streams = unsent;
+        self.counts.unsent_streams_max = self.counts.unsent_streams_max.max(unsent);
         // Streams are announced in the order of their registration, so that a subscriber which knows
         // one knows those before it.
         self.lanes
@@ -356,6 +381,7 @@ impl Feed {
             }
             None => {
                 self.counts.lost += new.len() as u64;
+                past.give_up_unsent(series);
                 return;
             }
         };

@@ -28,13 +28,29 @@ pub struct FeedCounts {
     /// Samples that the rings had overwritten before they could be sent, and that were not to be had
     /// from the archive.
     pub lost: u64,
-    /// Number of wanted streams that are more than the subscriber has room for, and of ended ones that
-    /// were given up.
+    /// Number of wanted streams that are more than the subscriber has room for at present.
     pub unsent_streams: u64,
+    /// The greatest number of such streams at a time.
+    pub unsent_streams_max: u64,
+    /// Number of series whose ended lives were given up for lack of room, here or at the subscriber.
+    pub ended_unsent: u64,
+    /// Number of series whose ended lives were given up because they could not be read for a minute.
+    pub ended_unread: u64,
+    /// Number of searches for ended lives that were given up because they had failed for a minute.
+    pub searches_failed: u64,
 }
 
 impl FeedCounts {
-    /// The counts of two feeds together.
+    /// The counts of a subscriber's feeds together: of those that have ended, and of the one after them.
+    pub(crate) fn then(self, later: Self) -> Self {
+        Self {
+            unsent_streams: later.unsent_streams,
+            unsent_streams_max: self.unsent_streams_max.max(later.unsent_streams_max),
+            ..self.plus(later)
+        }
+    }
+
+    /// The counts of two subscribers together.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             frames: self.frames + other.frames,
@@ -43,6 +59,10 @@ impl FeedCounts {
             past: self.past + other.past,
             lost: self.lost + other.lost,
             unsent_streams: self.unsent_streams + other.unsent_streams,
+            unsent_streams_max: self.unsent_streams_max + other.unsent_streams_max,
+            ended_unsent: self.ended_unsent + other.ended_unsent,
+            ended_unread: self.ended_unread + other.ended_unread,
+            searches_failed: self.searches_failed + other.searches_failed,
         }
     }
 }

@@ -11,18 +11,15 @@ use std::sync::Arc;
 
 use barograph_model::{Descriptor, NS_PER_S, SeriesId};
 
+use crate::catch_up::{CatchUpTicket, CatchUps, EndedPlace};
+use crate::feed_search::{EndedSearch, PATIENCE_NS, RETRY_NS, SearchEnd};
 use crate::past::{
-    EndedList, EndedQuery, EndedSeries, LifePoint, PastGap, PastReading, PastRun, PastSamples,
-    PastSource,
+    EndedQuery, EndedSeries, LifePoint, PastGap, PastReading, PastRun, PastSamples, PastSource,
 };
 
 /// Time after which samples that a subscriber does not take are given up, in ns: others wait for
 /// their room, and they can be read again.
 const HELD_NS: i64 = 10 * NS_PER_S;
-/// Time for which samples that cannot be read are waited for, in ns.
-pub(crate) const PATIENCE_NS: i64 = 60 * NS_PER_S;
-/// Time until what could not be read is read again, in ns.
-const RETRY_NS: i64 = NS_PER_S;
 /// Time from the end of a stream until its last samples are read, in ns: they come to the archive a
 /// moment later than to the ring.
 const SETTLE_NS: i64 = 3 * NS_PER_S;
@@ -87,6 +84,7 @@ pub(crate) struct EndedLives {
     pub(crate) announced: Option<(u32, i64)>,
     /// Whether the subscriber knows nothing of it, or lacked it when the feed began.
     is_of_catch_up: bool,
+    _place: EndedPlace,
 }
 
 impl EndedLives {
@@ -120,32 +118,36 @@ struct FoundSamples {
     moved_ns: i64,
 }
 
-/// The search for the lives that ended before the feed began.
-#[derive(Debug)]
-enum EndedSearch {
-    /// It is to begin.
-    Wanted {
-        query: EndedQuery,
-        /// Time since which it could not be done, ns since the epoch; `None` before the first attempt.
-        since_ns: Option<i64>,
-        next_ns: i64,
-    },
-    /// It is under way.
-    UnderWay {
-        query: EndedQuery,
-        since_ns: i64,
-        /// Time of the question, ns since the epoch.
-        asked_ns: i64,
-        reading: Box<dyn PastReading<EndedList>>,
-    },
-    /// It is over.
+/// Whether a subscriber catches up from the archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CatchUpState {
+    /// It waits for its turn.
+    Waiting,
+    /// It is catching up.
+    UnderWay,
+    /// It has all of the past that was to be had, or wants nothing of it.
     Over,
+}
+
+/// What a feed has given up of the past.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GivenUp {
+    /// Series with ended lives for which there was no room.
+    pub(crate) unsent: u64,
+    /// Series whose ended lives could not be read for too long.
+    pub(crate) unread: u64,
+    /// Searches for ended lives that failed for too long.
+    pub(crate) searches: u64,
 }
 
 /// The streams of a feed whose next samples do not come from their rings.
 #[derive(Debug)]
 pub(crate) struct FeedPast {
     source: Arc<dyn PastSource>,
+    /// What all feeds may take together.
+    catch_ups: CatchUps,
+    /// The place in line, until the subscriber has caught up; `None` if nothing is searched for.
+    ticket: Option<CatchUpTicket>,
     rings: BTreeMap<u32, RingGap>,
     ended: BTreeMap<SeriesId, EndedLives>,
     search: EndedSearch,
@@ -157,36 +159,53 @@ pub(crate) struct FeedPast {
     next_ended_ns: i64,
     /// Time of the last step, ns since the epoch.
     attended_ns: i64,
-    /// Series with ended lives for which there was no room, or which could not be read for too long.
-    pub(crate) unlisted: u64,
+    pub(crate) given_up: GivenUp,
+    /// Whether the feed is to end, so that its subscriber asks again.
+    pub(crate) is_over: bool,
 }
 
 impl FeedPast {
     /// Begins with the search for ended lives, if there is anything to ask.
-    pub(crate) fn new(source: Arc<dyn PastSource>, query: Option<EndedQuery>) -> Self {
-        let wanted = |query| EndedSearch::Wanted {
-            query,
-            since_ns: None,
-            next_ns: i64::MIN,
-        };
+    pub(crate) fn new(
+        source: Arc<dyn PastSource>,
+        query: Option<EndedQuery>,
+        catch_ups: &CatchUps,
+    ) -> Self {
         Self {
             source,
+            catch_ups: catch_ups.clone(),
+            ticket: query.is_some().then(|| catch_ups.draw()),
             rings: BTreeMap::new(),
             ended: BTreeMap::new(),
-            search: query.map_or(EndedSearch::Over, wanted),
+            search: EndedSearch::new(query),
             reading: None,
             retired: Vec::new(),
             next_ended_ns: i64::MIN,
             attended_ns: i64::MAX,
-            unlisted: 0,
+            given_up: GivenUp::default(),
+            is_over: false,
         }
+    }
+
+    /// Whether the subscriber waits for its turn, catches up, or has done so.
+    pub(crate) fn catch_up(&self) -> CatchUpState {
+        match &self.ticket {
+            Some(ticket) if !ticket.is_turn() => CatchUpState::Waiting,
+            _ if self.is_catching_up() => CatchUpState::UnderWay,
+            _ => CatchUpState::Over,
+        }
+    }
+
+    /// Ends the feed if its turn has taken long and others wait.
+    pub(crate) fn end_turn(&mut self, now_ns: i64) {
+        let ticket = self.ticket.as_mut();
+        self.is_over |= ticket.is_some_and(|ticket| ticket.is_over(now_ns));
     }
 
     /// Whether the subscriber lacks lives that had ended when the feed began, or before they were
     /// announced. The lives after them are not announced before.
     pub(crate) fn is_catching_up(&self) -> bool {
-        let is_over = matches!(self.search, EndedSearch::Over);
-        !is_over || self.ended.values().any(|ended| ended.is_of_catch_up)
+        self.search.is_open() || self.ended.values().any(|ended| ended.is_of_catch_up)
     }
 
     /// Whether an earlier life of the series is still being sent.
@@ -239,6 +258,11 @@ impl FeedPast {
         };
         let settled_ns = now_ns.saturating_add(SETTLE_NS);
         let stream = (Arc::new(descriptor.clone()), known);
+        if self.catch_ups.is_full() && !self.is_ending(gap.series) {
+            // The next feed finds in the archive what has ended.
+            self.is_over = true;
+            return;
+        }
         // Streams that began later are not announced before one of which the subscriber knows nothing.
         self.add_ended(gap, stream, settled_ns, known.is_none());
     }
@@ -262,7 +286,7 @@ impl FeedPast {
             return;
         }
         if self.ended.len() >= ENDED_MAX {
-            self.unlisted += 1;
+            self.given_up.unsent += 1;
             self.retired
                 .extend(announced.map(|(reference, _)| reference));
             return;
@@ -272,6 +296,7 @@ impl FeedPast {
             descriptor,
             announced,
             is_of_catch_up,
+            _place: self.catch_ups.place(),
         };
         self.ended.insert(gap.series, ended);
     }
@@ -281,9 +306,7 @@ impl FeedPast {
     pub(crate) fn attend(&mut self, now_ns: i64, present: impl FnOnce() -> HashMap<SeriesId, i64>) {
         if now_ns.saturating_sub(self.attended_ns) >= STALL_NS {
             self.wait_anew(&HashSet::new(), now_ns);
-            if let EndedSearch::Wanted { since_ns, .. } = &mut self.search {
-                *since_ns = None;
-            }
+            self.search.wait_anew();
         }
         self.attended_ns = now_ns;
         self.search(now_ns, present);
@@ -291,6 +314,17 @@ impl FeedPast {
         self.lose_patience(now_ns);
         if self.reading.is_none() {
             self.begin(now_ns);
+        }
+        if !self.is_catching_up() {
+            self.ticket = None;
+        }
+    }
+
+    /// Gives the ended lives of a series up, for which the subscriber has no room: the samples that
+    /// were read would only be read again.
+    pub(crate) fn give_up_unsent(&mut self, series: SeriesId) {
+        if self.ended.remove(&series).is_some() {
+            self.given_up.unsent += 1;
         }
     }
 
@@ -330,76 +364,31 @@ impl FeedPast {
     }
 
     fn search(&mut self, now_ns: i64, present: impl FnOnce() -> HashMap<SeriesId, i64>) {
-        self.search = match std::mem::replace(&mut self.search, EndedSearch::Over) {
-            EndedSearch::Over => EndedSearch::Over,
-            EndedSearch::Wanted {
-                mut query,
-                since_ns,
-                next_ns,
-            } => {
-                let since_ns = since_ns.unwrap_or(now_ns);
-                if now_ns.saturating_sub(since_ns) >= PATIENCE_NS {
-                    return;
-                }
-                let again = |query| EndedSearch::Wanted {
-                    query,
-                    since_ns: Some(since_ns),
-                    next_ns,
+        if self.ticket.as_ref().is_some_and(|ticket| !ticket.is_turn()) {
+            return;
+        }
+        match self.search.step(now_ns, &*self.source, present) {
+            None => {}
+            Some(SearchEnd::Failed) => self.given_up.searches += 1,
+            Some(SearchEnd::Found { list, asked_ns }) => {
+                self.given_up.unsent += list.unlisted;
+                // A stream that has come since the question is one of the feed's own.
+                let begun_later = LifePoint {
+                    life_ns: asked_ns.saturating_add(1),
+                    number: 0,
                 };
-                if now_ns < next_ns {
-                    self.search = again(query);
-                    return;
-                }
-                query.present = present();
-                match self.source.list(query.clone()) {
-                    None => again(query),
-                    Some(reading) => EndedSearch::UnderWay {
-                        query,
-                        since_ns,
-                        asked_ns: now_ns,
-                        reading,
-                    },
+                for EndedSeries {
+                    descriptor,
+                    mut gap,
+                } in list.series
+                {
+                    gap.before = gap.before.min(begun_later);
+                    if gap.after < gap.before {
+                        self.add_ended(gap, (descriptor, None), now_ns, true);
+                    }
                 }
             }
-            EndedSearch::UnderWay {
-                query,
-                since_ns,
-                asked_ns,
-                mut reading,
-            } => match reading.take() {
-                Some(list) if list.is_failed => EndedSearch::Wanted {
-                    query,
-                    since_ns: Some(since_ns),
-                    next_ns: now_ns.saturating_add(RETRY_NS),
-                },
-                Some(list) => {
-                    self.unlisted += list.unlisted;
-                    // A stream that has come since the question is one of the feed's own.
-                    let begun_later = LifePoint {
-                        life_ns: asked_ns.saturating_add(1),
-                        number: 0,
-                    };
-                    for EndedSeries {
-                        descriptor,
-                        mut gap,
-                    } in list.series
-                    {
-                        gap.before = gap.before.min(begun_later);
-                        if gap.after < gap.before {
-                            self.add_ended(gap, (descriptor, None), now_ns, true);
-                        }
-                    }
-                    EndedSearch::Over
-                }
-                None if now_ns.saturating_sub(since_ns) >= PATIENCE_NS => EndedSearch::Over,
-                None => EndedSearch::UnderWay {
-                    query,
-                    since_ns,
-                    asked_ns,
-                    reading,
-                },
-            },
-        };
+        }
     }
 
     fn take(&mut self, now_ns: i64) {
@@ -438,9 +427,15 @@ impl FeedPast {
                 *lane = RingGap::Lost;
             }
         }
+        if self.search.is_open() {
+            // They wait for the search, and not for the archive.
+            for ended in self.ended.values_mut().filter(|one| one.is_of_catch_up) {
+                ended.waiting.since_ns = ended.waiting.since_ns.max(now_ns);
+            }
+        }
         let is_hopeless = |ended: &EndedLives| ended.waiting.is_hopeless(now_ns);
         for (_, ended) in self.ended.extract_if(.., |_, ended| is_hopeless(ended)) {
-            self.unlisted += 1;
+            self.given_up.unread += 1;
             self.retired
                 .extend(ended.announced.map(|(reference, _)| reference));
         }
@@ -466,8 +461,15 @@ impl FeedPast {
             }
         }
         let is_pause = now_ns < self.next_ended_ns;
+        // The search may find earlier lives of a series of which the subscriber knows nothing.
+        let is_searching = self.search.is_open();
         let is_due = |ended: &EndedLives| {
-            ended.waiting.next_ns <= now_ns && (ended.is_of_catch_up || !is_pause)
+            let is_later = if ended.is_of_catch_up {
+                is_searching
+            } else {
+                is_pause
+            };
+            ended.waiting.next_ns <= now_ns && !is_later
         };
         let due = self.ended.iter().filter(|(_, ended)| is_due(ended));
         let mut next_ended_ns = self.next_ended_ns;

@@ -4,10 +4,12 @@
 //! It is a crate of its own because it owns zenoh and because it parses the bytes of other nodes.
 //! Apart from one file behind a trait, it knows no network: bytes and times are arguments.
 
+mod catch_up;
 mod config;
 mod feed;
 mod feed_lane;
 mod feed_past;
+mod feed_search;
 pub mod frame;
 mod history;
 mod mirror;
@@ -21,6 +23,7 @@ pub mod security;
 mod subscriber;
 pub mod transport;
 
+pub use catch_up::CATCH_UPS_MAX;
 pub use config::NodeConfig;
 pub use feed::{BEAT_NS, Feed};
 pub use feed_lane::FeedCounts;
@@ -32,8 +35,9 @@ pub use past::{
     EndedList, EndedQuery, EndedSeries, LifePoint, PastGap, PastReading, PastRun, PastSamples,
     PastSource,
 };
-pub use publisher::{Publisher, SUBSCRIBERS_MAX};
+pub use publisher::{POSITIONS_TOTAL_MAX, Publisher, SUBSCRIBERS_MAX};
 pub use question::{
-    ANSWER_BYTES_MAX, AskedQuestion, NodeAnswer, NodeAnswers, QUESTION_BYTES_MAX, QuestionKind,
+    ANSWER_BYTES_MAX, AskedQuestion, NodeAnswer, NodeAnswers, NodeReply, QUESTION_BYTES_MAX,
+    QuestionKind,
 };
 pub use subscriber::{Subscriber, SubscriberConfig};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use barograph_model::NS_PER_S;
-use barograph_stream::{NODES_DIR, PeersRow, RunDir, SegmentReader};
+use barograph_stream::{NODES_DIR, PeersRow, RunDir, SegmentReader, SubscribersRow};
 use serde::Serialize;
 
 use crate::config::NodeConfig;
@@ -82,8 +82,12 @@ pub struct FabricStatus {
     pub unsent: u64,
     /// Messages that came and were not taken in.
     pub unreceived: u64,
-    /// Subscriptions that were refused because there were too many.
+    /// Subscriptions that were refused because there were too many, or too many positions in them.
     pub refused: u64,
+    /// Number of subscribers that catch up from this node's archive.
+    pub catching_up: usize,
+    /// Number of subscribers that wait until others have caught up.
+    pub waiting: usize,
     /// Number of nodes whose history is kept here.
     pub kept: usize,
     /// Why nodes do not work with this one.
@@ -202,7 +206,7 @@ impl<T: Transport> FabricNode<T> {
         match event {
             TransportEvent::Appeared(node) => self.appeared(node, now_ns),
             TransportEvent::Gone(node) => {
-                self.questions.gone(&node);
+                self.questions.gone(&node, now_ns);
                 if let Some(other) = self.nodes.get_mut(&node) {
                     other.is_connected = false;
                 }
@@ -255,6 +259,7 @@ impl<T: Transport> FabricNode<T> {
     pub fn status(&self) -> FabricStatus {
         let feeds = self.publisher.counts();
         let carried = self.transport.counts();
+        let (catching_up, waiting) = self.publisher.catch_ups();
         FabricStatus {
             subscribers: self.publisher.subscribers(),
             samples: feeds.samples,
@@ -264,9 +269,16 @@ impl<T: Transport> FabricNode<T> {
             unsent: carried.unsent,
             unreceived: carried.unreceived.saturating_add(self.questions.refused),
             refused: self.publisher.refused(),
+            catching_up,
+            waiting,
             kept: self.nodes.values().filter(|other| other.is_kept()).count(),
             refusals: self.refusals.iter().cloned().collect(),
         }
+    }
+
+    /// What was sent to each subscriber, and what was given up.
+    pub fn sent_to(&self) -> Vec<SubscribersRow> {
+        self.publisher.sent_to()
     }
 
     /// Sends a statement or a call to other nodes: to these, or to all that are known if none is named.

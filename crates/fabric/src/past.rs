@@ -63,7 +63,7 @@ pub struct EndedQuery {
     /// The wanted streams.
     pub selectors: Vec<Selector>,
     /// How far the subscriber has each series that it knows.
-    pub has: HashMap<SeriesId, LifePoint>,
+    pub has: Arc<HashMap<SeriesId, LifePoint>>,
     /// Of series that it does not know, it lacks the lives that began after this time, ns since the
     /// epoch; `None`: it wants none of them.
     pub known_until_ns: Option<i64>,

@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use barograph_stream::{Incarnation, SegmentReader};
+use barograph_stream::{Incarnation, SegmentReader, SubscribersRow};
 
+use crate::catch_up::CatchUps;
 use crate::feed::{BEAT_NS, Feed};
 use crate::feed_lane::FeedCounts;
+use crate::feed_past::CatchUpState;
 use crate::frame::{FrameFault, FrameHeader, FrameKind, Subscription};
 use crate::past::PastSource;
 
@@ -18,6 +20,11 @@ use crate::past::PastSource;
 const FORGET_NS: i64 = 10 * BEAT_NS;
 /// Most subscribers at a time.
 pub const SUBSCRIBERS_MAX: usize = 1_024;
+/// Most positions of all feeds together: how far each subscriber had each series when its feed began.
+pub const POSITIONS_TOTAL_MAX: usize = 1 << 20;
+/// Most subscribers without a feed whose counts are kept by name. Of further ones, those whose feed
+/// ended the longest ago are counted together.
+const TOTALS_MAX: usize = SUBSCRIBERS_MAX;
 
 /// The feeds of a segment, one for each subscriber.
 #[derive(Debug)]
@@ -28,7 +35,13 @@ pub struct Publisher {
     /// The subscriber that was served last.
     served: Option<Arc<str>>,
     refused: u64,
-    ended: FeedCounts,
+    /// What was sent in feeds that have ended, by name of the subscribing node: at most
+    /// [`TOTALS_MAX`] of them.
+    totals: BTreeMap<Arc<str>, EndedFeeds>,
+    /// What was sent to subscribers of which nothing else is known any more.
+    forgotten: FeedCounts,
+    /// What the feeds that catch up may take together.
+    catch_ups: CatchUps,
     /// What has the samples that the rings no longer hold.
     past: Option<Arc<dyn PastSource>>,
 }
@@ -38,6 +51,14 @@ struct SubscribedFeed {
     feed: Feed,
     /// Incarnation of the subscriber that asked for the feed.
     incarnation: Incarnation,
+    heard_ns: i64,
+}
+
+/// The feeds of a subscriber that have ended.
+#[derive(Debug, Default)]
+struct EndedFeeds {
+    counts: FeedCounts,
+    /// Time at which the subscriber was last heard, ns since the epoch.
     heard_ns: i64,
 }
 
@@ -57,7 +78,9 @@ impl Publisher {
             feeds: BTreeMap::new(),
             served: None,
             refused: 0,
-            ended: FeedCounts::default(),
+            totals: BTreeMap::new(),
+            forgotten: FeedCounts::default(),
+            catch_ups: CatchUps::default(),
             past: None,
         }
     }
@@ -91,13 +114,14 @@ impl Publisher {
                 if known.is_some_and(|known| known.is_newer_than(&header)) {
                     return Ok(false);
                 }
-                if !self.feeds.contains_key(from) && self.feeds.len() >= SUBSCRIBERS_MAX {
+                if !self.has_room(from, subscription.positions.len()) {
                     self.refused += 1;
                     return Ok(false);
                 }
                 self.end(from);
                 let segment = Arc::clone(&self.segment);
                 let past = self.past.clone();
+                let past = past.map(|source| (source, &self.catch_ups));
                 let feed = Feed::new(segment, header.feed, (&subscription, selectors), past);
                 let known = SubscribedFeed {
                     feed,
@@ -147,28 +171,99 @@ impl Publisher {
         self.feeds.len()
     }
 
-    /// Number of subscriptions that were refused because there were [`SUBSCRIBERS_MAX`] subscribers.
+    /// Number of subscriptions that were refused because there were [`SUBSCRIBERS_MAX`] subscribers, or
+    /// [`POSITIONS_TOTAL_MAX`] positions.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
     /// What all feeds have sent so far.
     pub fn counts(&self) -> FeedCounts {
-        let feeds = self.feeds.values().map(|known| known.feed.counts());
-        feeds.fold(self.ended, FeedCounts::plus)
+        let subscribers = self.rows().map(|(_, counts, _)| counts);
+        subscribers.fold(self.forgotten, FeedCounts::plus)
+    }
+
+    /// The subscribers by name, those without a feed too: what was sent to each of them, and what was
+    /// given up.
+    pub fn sent_to(&self) -> Vec<SubscribersRow> {
+        let row = |(node, counts, state): (&Arc<str>, FeedCounts, &str)| SubscribersRow {
+            node: node.to_string(),
+            state: state.to_owned(),
+            samples: counts.samples,
+            bytes: counts.bytes,
+            past: counts.past,
+            lost: counts.lost,
+            unsent_streams: counts.unsent_streams,
+            unsent_streams_max: counts.unsent_streams_max,
+            ended_unsent: counts.ended_unsent,
+            ended_unread: counts.ended_unread,
+            searches_failed: counts.searches_failed,
+        };
+        self.rows().map(row).collect()
+    }
+
+    /// Number of feeds that catch up from the archive, and of those that wait for their turn.
+    pub fn catch_ups(&self) -> (usize, usize) {
+        self.catch_ups.counts()
+    }
+
+    /// Name, counts and state of each subscriber.
+    fn rows(&self) -> impl Iterator<Item = (&Arc<str>, FeedCounts, &'static str)> {
+        let without = self.totals.keys();
+        let without = without.filter(|node| !self.feeds.contains_key(*node));
+        let mut nodes: Vec<&Arc<str>> = self.feeds.keys().chain(without).collect();
+        nodes.sort_unstable();
+        nodes.into_iter().map(|node| {
+            let before = self.totals.get(node).map(|ended| ended.counts);
+            let before = before.unwrap_or_default();
+            let Some(SubscribedFeed { feed, .. }) = self.feeds.get(node) else {
+                return (node, before.then(FeedCounts::default()), "gone");
+            };
+            let state = match feed.catch_up() {
+                CatchUpState::Waiting => "waiting",
+                CatchUpState::UnderWay => "catching up",
+                CatchUpState::Over => "subscribed",
+            };
+            (node, before.then(feed.counts()), state)
+        })
+    }
+
+    /// Whether a subscription of the node with so many positions has room.
+    fn has_room(&self, node: &Arc<str>, positions: usize) -> bool {
+        let others = self.feeds.iter().filter(|(name, _)| *name != node);
+        let (mut feeds, mut all) = (0, positions);
+        for (_, known) in others {
+            feeds += 1;
+            all += known.feed.positions();
+        }
+        feeds < SUBSCRIBERS_MAX && all <= POSITIONS_TOTAL_MAX
     }
 
     fn forget(&mut self, now_ns: i64) {
         let is_silent =
             |known: &SubscribedFeed| now_ns.abs_diff(known.heard_ns) >= FORGET_NS as u64;
-        let silent = self.feeds.iter().filter(|(_, known)| is_silent(known));
-        let silent: Vec<Arc<str>> = silent.map(|(name, _)| Arc::clone(name)).collect();
-        silent.iter().for_each(|name| self.end(name));
+        let is_over = |known: &SubscribedFeed| is_silent(known) || known.feed.is_over();
+        let over = self.feeds.iter().filter(|(_, known)| is_over(known));
+        let over: Vec<Arc<str>> = over.map(|(name, _)| Arc::clone(name)).collect();
+        over.iter().for_each(|name| self.end(name));
     }
 
     fn end(&mut self, name: &Arc<str>) {
-        if let Some(known) = self.feeds.remove(name) {
-            self.ended = self.ended.plus(known.feed.counts());
+        let Some(known) = self.feeds.remove(name) else {
+            return;
+        };
+        let ended = self.totals.entry(Arc::clone(name)).or_default();
+        ended.counts = ended.counts.then(known.feed.counts());
+        ended.heard_ns = known.heard_ns;
+        let without = self.totals.iter();
+        let without = without.filter(|(node, _)| !self.feeds.contains_key(*node));
+        if without.clone().count() > TOTALS_MAX
+            && let Some((oldest, _)) = without.min_by_key(|(_, ended)| ended.heard_ns)
+        {
+            let oldest = Arc::clone(oldest);
+            let counts = self.totals.remove(&oldest).map(|ended| ended.counts);
+            let counts = counts.unwrap_or_default().then(FeedCounts::default());
+            self.forgotten = self.forgotten.plus(counts);
         }
     }
 }

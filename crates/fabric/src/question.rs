@@ -60,8 +60,19 @@ pub enum NodeAnswer {
     Gone,
 }
 
+/// What has come of a question on a node, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeReply {
+    /// Name of the node.
+    pub node: Arc<str>,
+    /// What has come of the question there.
+    pub answer: NodeAnswer,
+    /// Time from the question until this was known, in ns.
+    pub elapsed_ns: i64,
+}
+
 /// What has come of a question, by the names of nodes.
-pub type NodeAnswers = Vec<(Arc<str>, NodeAnswer)>;
+pub type NodeAnswers = Vec<NodeReply>;
 
 /// A question of another node to this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,8 +100,11 @@ pub(crate) struct Questions {
 
 #[derive(Debug)]
 struct Question {
+    /// Time of the question, ns since the epoch.
+    asked_ns: i64,
     until_ns: i64,
-    answers: BTreeMap<Arc<str>, Option<NodeAnswer>>,
+    /// By node, with the time at which it was known, ns since the epoch.
+    answers: BTreeMap<Arc<str>, Option<(NodeAnswer, i64)>>,
 }
 
 /// Whether a message is a question or an answer.
@@ -140,11 +154,14 @@ impl Questions {
         let patience_ms = until_ns.saturating_sub(now_ns) / 1_000_000;
         let patience_ms = u32::try_from(patience_ms).unwrap_or_default();
         let answer = |(node, is_connected): (Arc<str>, bool)| {
-            (node, (!is_connected).then_some(NodeAnswer::Gone))
+            (node, (!is_connected).then_some((NodeAnswer::Gone, now_ns)))
         };
-        let answers = nodes.into_iter().map(answer).collect();
-        self.questions
-            .insert(number, Question { until_ns, answers });
+        let question = Question {
+            asked_ns: now_ns,
+            until_ns,
+            answers: nodes.into_iter().map(answer).collect(),
+        };
+        self.questions.insert(number, question);
         let head = [&kind.magic()[..], &[VERSION], &number.to_le_bytes()].concat();
         let message = [&head[..], &patience_ms.to_le_bytes(), text.as_bytes()].concat();
         Some((number, message))
@@ -154,7 +171,7 @@ impl Questions {
     pub(crate) fn receive(&mut self, from: &Arc<str>, bytes: &[u8], now_ns: i64) {
         let taken = match kind_of(bytes) {
             Some(kind) => self.asked_by(from, (kind, bytes), now_ns),
-            None => self.answered_by(from, bytes),
+            None => self.answered_by(from, bytes, now_ns),
         };
         if taken.is_none() {
             self.refused += 1;
@@ -162,10 +179,10 @@ impl Questions {
     }
 
     /// Takes in that a node has gone: it answers nothing, and nobody waits there.
-    pub(crate) fn gone(&mut self, node: &str) {
+    pub(crate) fn gone(&mut self, node: &str, now_ns: i64) {
         for question in self.questions.values_mut() {
             if let Some(answer @ None) = question.answers.get_mut(node) {
-                *answer = Some(NodeAnswer::Gone);
+                *answer = Some((NodeAnswer::Gone, now_ns));
             }
         }
         self.asked.retain(|asked| *asked.from != *node);
@@ -178,9 +195,18 @@ impl Questions {
         };
         let found = self.questions.iter().find(|(_, one)| is_done(one));
         let number = *found?.0;
-        let answers = self.questions.remove(&number)?.answers.into_iter();
-        let answers = answers.map(|(node, answer)| (node, answer.unwrap_or(NodeAnswer::Late)));
-        Some((number, answers.collect()))
+        let Question {
+            asked_ns, answers, ..
+        } = self.questions.remove(&number)?;
+        let replies = answers.into_iter().map(|(node, answer)| {
+            let (answer, at_ns) = answer.unwrap_or((NodeAnswer::Late, now_ns));
+            NodeReply {
+                node,
+                answer,
+                elapsed_ns: at_ns.saturating_sub(asked_ns),
+            }
+        });
+        Some((number, replies.collect()))
     }
 
     /// The time at which the next question is over, ns since the epoch.
@@ -219,17 +245,18 @@ impl Questions {
         Some(())
     }
 
-    fn answered_by(&mut self, from: &Arc<str>, bytes: &[u8]) -> Option<()> {
+    fn answered_by(&mut self, from: &Arc<str>, bytes: &[u8], now_ns: i64) -> Option<()> {
         let (head, rest) = bytes.split_at_checked(ANSWER_HEAD)?;
         let question = self.questions.get_mut(&number_of(head)?)?;
         let answer = question.answers.get_mut(from)?;
         if answer.is_some() {
             return None;
         }
-        *answer = Some(match head.last()? {
+        let told = match head.last()? {
             0 => NodeAnswer::Answered(rest.to_vec()),
             _ => NodeAnswer::Failed(String::from_utf8_lossy(rest).chars().take(1_024).collect()),
-        });
+        };
+        *answer = Some((told, now_ns));
         Some(())
     }
 }
@@ -293,9 +320,16 @@ mod tests {
         a.receive(&node("b"), &asked.answer(Err("again")), 300);
         assert_eq!(a.refused, 3, "it was not asked, has gone, or has answered");
         assert!(a.done(300).is_none(), "one has not answered");
-        let rows = NodeAnswer::Answered(b"[1]".to_vec());
-        let (b_, c, d) = (node("b"), node("c"), node("d"));
-        let expect = vec![(b_, rows), (c, NodeAnswer::Gone), (d, NodeAnswer::Late)];
+        let reply = |name: &str, answer, elapsed_ns| NodeReply {
+            node: node(name),
+            answer,
+            elapsed_ns,
+        };
+        let expect = vec![
+            reply("b", NodeAnswer::Answered(b"[1]".to_vec()), 200),
+            reply("c", NodeAnswer::Gone, 0),
+            reply("d", NodeAnswer::Late, 5_000_000_000),
+        ];
         assert_eq!(a.deadline_ns(), 5_000_000_100);
         assert_eq!(a.done(5_000_000_100), Some((number, expect)));
         assert_eq!(a.deadline_ns(), i64::MAX);
@@ -319,11 +353,13 @@ mod tests {
             .ask((QuestionKind::Statement, "x"), [(node("b"), true)], (0, 10))
             .unwrap();
         a.receive(&node("b"), &message, 0);
-        a.gone("b");
-        assert_eq!(
-            a.done(1),
-            Some((number, vec![(node("b"), NodeAnswer::Gone)]))
-        );
+        a.gone("b", 1);
+        let reply = NodeReply {
+            node: node("b"),
+            answer: NodeAnswer::Gone,
+            elapsed_ns: 1,
+        };
+        assert_eq!(a.done(1), Some((number, vec![reply])));
         assert!(a.asked(0).is_none());
     }
 

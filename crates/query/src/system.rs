@@ -11,7 +11,8 @@ use barograph_stream::{
     CLUSTER_INSIGHTS_COLUMNS, CLUSTER_INSIGHTS_DOCUMENT, FORECASTS_COLUMNS, FORECASTS_DOCUMENT,
     INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, KNOBS_COLUMNS, KNOBS_DOCUMENT, PEERS_COLUMNS,
     PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
-    PUBLICATIONS_DOCUMENT, SOURCES_COLUMNS, SOURCES_DOCUMENT, SegmentReader, SegmentState,
+    PUBLICATIONS_DOCUMENT, QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT, SOURCES_COLUMNS,
+    SOURCES_DOCUMENT, SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SegmentReader, SegmentState,
 };
 use rusqlite::Result;
 
@@ -28,7 +29,7 @@ use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 18] = [
+pub(crate) static SYSTEM: [Listing; 20] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -68,6 +69,22 @@ pub(crate) static SYSTEM: [Listing; 18] = [
         columns: PEERS_COLUMNS,
         arguments: &[],
         produce: |live, _| document(live, PEERS_DOCUMENT, PEERS_COLUMNS),
+    },
+    Listing {
+        name: "subscribers",
+        kind: "system",
+        help: "the nodes to which streams of this node are sent: how much was sent to each, and what was given up",
+        columns: SUBSCRIBERS_COLUMNS,
+        arguments: &[],
+        produce: |live, _| document(live, SUBSCRIBERS_DOCUMENT, SUBSCRIBERS_COLUMNS),
+    },
+    Listing {
+        name: "query_nodes",
+        kind: "system",
+        help: "what has come of the last statements over nodes, on each node; without their text, since all users see it",
+        columns: QUERY_NODES_COLUMNS,
+        arguments: &[],
+        produce: |live, _| document(live, QUERY_NODES_DOCUMENT, QUERY_NODES_COLUMNS),
     },
     Listing {
         name: "loss",

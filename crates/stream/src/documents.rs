@@ -33,6 +33,10 @@ pub const RULES_DOCUMENT: &str = "rules.json";
 pub const PEERS_DOCUMENT: &str = "peers.json";
 /// One row per insight of the cluster; empty if the agent is in no cluster.
 pub const CLUSTER_INSIGHTS_DOCUMENT: &str = "cluster-insights.json";
+/// One row per node of each of the last statements over nodes.
+pub const QUERY_NODES_DOCUMENT: &str = "query_nodes.json";
+/// One row per node to which the agent sends its streams; empty if the agent is in no cluster.
+pub const SUBSCRIBERS_DOCUMENT: &str = "subscribers.json";
 /// What the agent sends to other nodes, and why nodes do not work with it; null if it is in no
 /// cluster.
 pub const CLUSTER_DOCUMENT: &str = "cluster.json";
@@ -201,6 +205,31 @@ document_rows! {
     changed_ts: i64 = "INTEGER",
     inputs: BTreeMap<String, u64> = "TEXT",
     fault: String = "TEXT",
+}
+
+document_rows! {
+    SubscribersRow, SUBSCRIBERS_COLUMNS of SUBSCRIBERS_DOCUMENT:
+    node: String = "TEXT",
+    state: String = "TEXT",
+    samples: u64 = "INTEGER",
+    bytes: u64 = "INTEGER",
+    past: u64 = "INTEGER",
+    lost: u64 = "INTEGER",
+    unsent_streams: u64 = "INTEGER",
+    unsent_streams_max: u64 = "INTEGER",
+    ended_unsent: u64 = "INTEGER",
+    ended_unread: u64 = "INTEGER",
+    searches_failed: u64 = "INTEGER",
+}
+
+document_rows! {
+    QueryNodesRow, QUERY_NODES_COLUMNS of QUERY_NODES_DOCUMENT:
+    statement: u64 = "INTEGER",
+    ts: i64 = "INTEGER",
+    node: String = "TEXT",
+    state: String = "TEXT",
+    rows: u64 = "INTEGER",
+    elapsed_ns: i64 = "INTEGER",
 }
 
 document_rows! {

@@ -57,8 +57,10 @@ pub use documents::{
     HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, InsightsRow,
     KNOBS_COLUMNS, KNOBS_DOCUMENT, KnobsRow, LabelsJson, MissingRow, PEERS_COLUMNS, PEERS_DOCUMENT,
     POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS, PUBLICATIONS_DOCUMENT, PeersRow,
-    PoliciesRow, PublicationsRow, RULES_COLUMNS, RULES_DOCUMENT, RulesRow, SOURCES_COLUMNS,
-    SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SourcesRow, StatementsRow,
+    PoliciesRow, PublicationsRow, QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT, QueryNodesRow,
+    RULES_COLUMNS, RULES_DOCUMENT, RulesRow, SOURCES_COLUMNS, SOURCES_DOCUMENT,
+    STATEMENTS_DOCUMENT, SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SourcesRow, StatementsRow,
+    SubscribersRow,
 };
 pub use entry::{DirectoryEntry, StreamDirectory, value_bytes_max};
 pub use environment::environment;

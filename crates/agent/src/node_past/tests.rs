@@ -144,7 +144,7 @@ fn ended_lives_are_listed_and_read_one_after_the_other() {
     let series = descriptor("test.bytes", ValueType::Int).series_id();
     let query = EndedQuery {
         selectors: vec![Selector::parse("test.*").unwrap()],
-        has: [(series, at(lives[0], 15))].into(),
+        has: Arc::new([(series, at(lives[0], 15))].into()),
         known_until_ns: None,
         present: [(series, lives[3])].into(),
         series_max: 10,
@@ -177,14 +177,14 @@ fn ended_lives_are_listed_and_read_one_after_the_other() {
     // Series that the asking node does not know: those that began after what it knows.
     for (known_until_ns, expect) in [(None, 0), (Some(lives[1]), 1), (Some(lives[3]), 0)] {
         let unknown = EndedQuery {
-            has: HashMap::new(),
+            has: Arc::default(),
             known_until_ns,
             ..ended.clone()
         };
         assert_eq!(archive.ended(&unknown).series.len(), expect);
     }
     let whole = EndedQuery {
-        has: [(series, at(lives[3], 19))].into(),
+        has: Arc::new([(series, at(lives[3], 19))].into()),
         ..ended.clone()
     };
     let full = EndedQuery {

@@ -1,17 +1,19 @@
 //! `baro cluster`: this node's part in its cluster, its members, and clusters on one machine.
 
+mod given_up;
 mod health;
 mod members;
 mod run;
 
-use barograph_agent::CLUSTER_DOCUMENT;
+use barograph_agent::{CLUSTER_DOCUMENT, SUBSCRIBERS_DOCUMENT, SubscribersRow};
 use barograph_client::SystemClock;
 use barograph_model::Clock as _;
 use clap::{Args, Subcommand};
 use serde_json::Value as Json;
 
-use super::documents::document_of_agent;
+use super::documents::{DocumentRow, document, document_of_agent};
 use super::{Target, format, output};
+use given_up::given_up;
 pub(super) use health::state_of_cluster;
 use members::{Init, Invite, Join, Members, Revoke};
 use run::Run;
@@ -71,8 +73,16 @@ impl Cluster {
 }
 
 fn status(target: &Target) -> anyhow::Result<()> {
-    let status: Json = document_of_agent(&target.run_dir(), CLUSTER_DOCUMENT)?;
+    let run_dir = target.run_dir();
+    let mut status: Json = document_of_agent(&run_dir, CLUSTER_DOCUMENT)?;
+    // An agent of an earlier version has no such document.
+    let sent_to: Option<Vec<DocumentRow<SubscribersRow>>> =
+        document(&run_dir, SUBSCRIBERS_DOCUMENT)?;
+    let sent_to = sent_to.unwrap_or_default();
     if target.json {
+        if let Some(status) = status.as_object_mut() {
+            status.insert("sent_to".into(), serde_json::to_value(&sent_to)?);
+        }
         return output::print_json(&status);
     }
     let Some(cluster) = status["cluster"].as_str() else {
@@ -96,6 +106,19 @@ fn status(target: &Target) -> anyhow::Result<()> {
     );
     if number("kept") > 0 {
         text += &format!("keeps        the history of {} nodes\n", number("kept"));
+    }
+    if number("catching_up") > 0 {
+        text += &format!(
+            "catching up  {} nodes, and {} wait for their turn\n",
+            number("catching_up"),
+            number("waiting")
+        );
+    }
+    for subscriber in &sent_to {
+        let node = output::plain(&subscriber.node);
+        for loss in given_up(subscriber) {
+            text += &format!("given up     {node}: {}: {}\n", loss.what, loss.remedy);
+        }
     }
     if let Some(fault) = status["fault"].as_str() {
         text += &format!("fault        {}\n", output::plain(fault));

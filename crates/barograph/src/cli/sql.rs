@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::{Target, http, output, statement};
+use super::{Target, format, http, output, statement};
 
 /// Form of the printed answer.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -133,9 +133,16 @@ struct NodeState {
     node: String,
     state: String,
     reason: Option<String>,
+    #[serde(default)]
+    rows: u64,
+    #[serde(default)]
+    elapsed_ns: i64,
 }
 
-/// Runs a statement on nodes of the cluster. Nodes without an answer are named on standard error.
+/// Most nodes with rows that are named on standard error.
+const ANSWERED_NAMED_MAX: usize = 16;
+
+/// Runs a statement on nodes of the cluster. What has come of each is told on standard error.
 fn on_nodes(
     target: &Target,
     (nodes, is_combined): (&str, bool),
@@ -181,12 +188,35 @@ fn on_nodes(
         .map(|row| row.iter().map(text).collect())
         .collect();
     output::print_table(&headings, &right, &texts)?;
-    for node in nodes.iter().filter(|node| node.state != "answered") {
+    tell_of(&nodes);
+    Ok(())
+}
+
+/// Names the nodes that have answered, and those that have not with the reasons.
+fn tell_of(nodes: &[NodeState]) {
+    let (answered, others): (Vec<&NodeState>, Vec<_>) =
+        nodes.iter().partition(|node| node.state == "answered");
+    let named = answered.iter().take(ANSWERED_NAMED_MAX).map(|node| {
+        let took = format::age(node.elapsed_ns);
+        let rows = if node.rows == 1 { "row" } else { "rows" };
+        format!(
+            "{} ({} {rows}, {took})",
+            output::plain(&node.node),
+            node.rows
+        )
+    });
+    let mut named = named.collect::<Vec<_>>().join(", ");
+    if answered.len() > ANSWERED_NAMED_MAX {
+        named += &format!(" and {} more", answered.len() - ANSWERED_NAMED_MAX);
+    }
+    if !answered.is_empty() {
+        output::tell(&format!("rows of {named}\n"));
+    }
+    for node in others {
         let reason = node.reason.as_deref().unwrap_or_default();
         let words = [&node.node, &node.state, reason].map(output::plain);
         output::tell(&format!("no rows of {}\n", words.join(": ")));
     }
-    Ok(())
 }
 
 fn for_programs(bytes: &[u8]) -> anyhow::Result<()> {

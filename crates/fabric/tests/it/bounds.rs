@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use barograph_fabric::frame::{
-    FeedReach, FrameFault, FrameHeader, FrameKind, HEADER_BYTES, Position, Subscription,
-    empty_frame,
+    FeedReach, FrameFault, FrameHeader, FrameKind, HEADER_BYTES, POSITIONS_MAX, Position,
+    Subscription, empty_frame,
 };
-use barograph_fabric::{Publisher, SUBSCRIBERS_MAX};
+use barograph_fabric::{POSITIONS_TOTAL_MAX, Publisher, SUBSCRIBERS_MAX};
 use barograph_model::{
     Descriptor, Kind, Labels, NS_PER_S, Name, Sample, SeriesId, Unit, ValueType,
 };
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 const SELECTORS: [&str; 3] = ["*", "disk.*", "disk.read.bytes{device=vd*}"];
 pub(crate) const START_NS: i64 = 1_700_000_000 * NS_PER_S;
 
-fn header(kind: FrameKind, feed: u64, number: u64) -> FrameHeader {
+pub(crate) fn header(kind: FrameKind, feed: u64, number: u64) -> FrameHeader {
     FrameHeader {
         kind,
         incarnation: Incarnation([1; 16]),
@@ -27,7 +27,7 @@ fn header(kind: FrameKind, feed: u64, number: u64) -> FrameHeader {
     }
 }
 
-fn subscription(window_bytes: u64, streams_max: u64) -> Subscription {
+pub(crate) fn subscription(window_bytes: u64, streams_max: u64) -> Subscription {
     Subscription {
         selectors: vec!["*".into()],
         window_bytes,
@@ -60,7 +60,12 @@ pub(crate) fn owner(streams: usize) -> (tempfile::TempDir, Segment, Vec<StreamWr
     (dir, segment, writers, publisher)
 }
 
-fn subscribe(publisher: &mut Publisher, node: &str, feed: u64, wanted: &Subscription) -> bool {
+pub(crate) fn subscribe(
+    publisher: &mut Publisher,
+    node: &str,
+    feed: u64,
+    wanted: &Subscription,
+) -> bool {
     let frame = wanted.write(&header(FrameKind::Subscribe, feed, 0));
     publisher.receive(&node.into(), &frame, START_NS).unwrap()
 }
@@ -123,6 +128,37 @@ fn the_number_of_subscribers_is_bounded_and_silent_ones_are_forgotten() {
     assert_eq!(publisher.refused(), 1);
     while publisher.due(START_NS + 11 * NS_PER_S).is_some() {}
     assert_eq!(publisher.subscribers(), 0);
+}
+
+#[test]
+fn positions_of_all_subscribers_together_are_bounded() {
+    let (_dir, _segment, _writers, mut publisher) = owner(1);
+    let position = |i: usize| Position {
+        series: SeriesId((i as u128).to_le_bytes()),
+        life_ns: START_NS,
+        number: 1,
+    };
+    let wanted = Subscription {
+        positions: (0..POSITIONS_MAX).map(position).collect(),
+        ..subscription(1 << 16, 8)
+    };
+    let room = POSITIONS_TOTAL_MAX / POSITIONS_MAX;
+    for i in 0..room {
+        assert!(subscribe(&mut publisher, &format!("node{i}"), 1, &wanted));
+    }
+    assert!(!subscribe(&mut publisher, "one.more", 1, &wanted));
+    assert_eq!(publisher.refused(), 1);
+    assert!(subscribe(
+        &mut publisher,
+        "small",
+        1,
+        &subscription(1 << 16, 8)
+    ));
+    assert!(
+        subscribe(&mut publisher, "node7", 2, &wanted),
+        "its own feed makes room"
+    );
+    assert_eq!(publisher.subscribers(), room + 1);
 }
 
 #[test]

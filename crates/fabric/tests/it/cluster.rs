@@ -158,7 +158,7 @@ fn an_address_that_is_taken_or_outside_is_an_error() {
 pub(crate) struct Member<T = MemoryTransport> {
     name: String,
     pub(crate) dir: tempfile::TempDir,
-    segment: Segment,
+    pub(crate) segment: Segment,
     pub(crate) writers: Vec<StreamWriter>,
     pub(crate) node: FabricNode<T>,
 }
@@ -255,7 +255,7 @@ impl<T: Transport> Member<T> {
         Some((values, part.segment.is_alive(now_ns)))
     }
 
-    fn peer(&self, node: &str) -> PeersRow {
+    pub(crate) fn peer(&self, node: &str) -> PeersRow {
         let peers = self.node.peers();
         peers.into_iter().find(|peer| peer.node == node).unwrap()
     }
@@ -345,44 +345,6 @@ fn a_mirror_follows_its_node_and_says_when_it_is_gone() {
     }
     assert_eq!(a.mirrored("b", now_ns), None);
     assert_eq!(a.node.peers(), []);
-}
-
-#[test]
-fn what_is_demanded_is_mirrored_for_as_long_as_it_is() {
-    let network = MemoryNetwork::default();
-    let mut now_ns = START_NS;
-    let mut a = Member::new(&network, "a", 1, now_ns);
-    let mut b = Member::new(&network, "b", 2, now_ns);
-    let name = Name::new("other.value").unwrap();
-    let other = Descriptor {
-        name,
-        ..descriptor(0)
-    };
-    let other = b.segment.register(&other, Some(256), now_ns).unwrap();
-    b.writers.push(other);
-    let mut streams_after = |a: &mut Member, demanded: &[&str]| {
-        a.node
-            .demand(demanded.iter().map(|text| (*text).to_owned()).collect());
-        for step in 0..20 {
-            now_ns += NS_PER_S / 10;
-            b.put(now_ns, step);
-            b.node.step(now_ns);
-            a.node.step(now_ns);
-        }
-        let peer = a.peer("b");
-        assert_eq!((peer.missed, peer.holes, &peer.fault), (0, 0, &None));
-        peer.streams
-    };
-    assert_eq!(streams_after(&mut a, &[]), 3);
-    assert_eq!(streams_after(&mut a, &["other?value"]), 4);
-    // A subscription has room for 256 selectors, of which one is configured.
-    let many: Vec<String> = (0..300).map(|n| format!("no.{n}")).collect();
-    let many: Vec<&str> = ["other?value"]
-        .into_iter()
-        .chain(many.iter().map(String::as_str))
-        .collect();
-    assert_eq!(streams_after(&mut a, &many), 4);
-    assert_eq!(streams_after(&mut a, &[]), 3, "nobody needs it any more");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use barograph_stream::Incarnation;
 
 use super::feeds::{DEPTH, Owner, Random, START_NS, Taken, descriptor, sample};
 
-fn subscriber_of_history() -> Subscriber {
+pub(super) fn subscriber_of_history() -> Subscriber {
     Subscriber::new(SubscriberConfig {
         incarnation: Incarnation([200; 16]),
         first_feed: 1,

@@ -88,8 +88,8 @@ pub(crate) struct Taken {
 }
 
 pub(crate) struct TakenStream {
-    descriptor: Descriptor,
-    life_ns: i64,
+    pub(super) descriptor: Descriptor,
+    pub(super) life_ns: i64,
     pub(super) is_live: bool,
     pub(crate) samples: Vec<(u64, Sample)>,
     missed: u64,

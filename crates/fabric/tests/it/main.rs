@@ -5,11 +5,14 @@
 use std::ops::RangeInclusive;
 
 mod bounds;
+mod catch_up;
 mod cluster;
+mod demand;
 mod exercise;
 mod feed_past;
 mod feeds;
 mod frames;
+mod given_up;
 mod histories;
 mod transport;
 

@@ -6,7 +6,7 @@ use barograph_archive::ArchiveLosses;
 use barograph_stream::ingest::{LOSS_STREAM, LOST_STREAM};
 use barograph_stream::{
     FORECASTS_DOCUMENT, ForecastsRow, PEERS_DOCUMENT, PUBLICATIONS_DOCUMENT, PeersRow,
-    PublicationsRow, RunDir,
+    PublicationsRow, RunDir, SUBSCRIBERS_DOCUMENT, SubscribersRow,
 };
 use rusqlite::Result;
 
@@ -81,10 +81,46 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
             place,
         )
     }));
+    let subscribers: Vec<SubscribersRow> = match live.run_dir() {
+        Some(run_dir) => rows_of(&run_dir, SUBSCRIBERS_DOCUMENT)?,
+        None => Vec::new(),
+    };
+    rows.extend(subscribers.into_iter().flat_map(|subscriber| {
+        let place = format!("feed to {}", subscriber.node);
+        let what = feed_losses(&subscriber).into_iter();
+        let what = what.filter(|(_, count)| *count > 0);
+        what.map(move |(what, count)| row(what, count, place.clone()))
+    }));
     let forecasts = rows_everywhere(live, FORECASTS_DOCUMENT)?;
     let lost = forecast_losses(&forecasts).into_iter();
     rows.extend(lost.map(|(what, count)| row(what, count, FORECASTS_DOCUMENT.into())));
     Ok(one(rows))
+}
+
+/// What was not sent to another node that wants it.
+fn feed_losses(subscriber: &SubscribersRow) -> [(&'static str, u64); 5] {
+    [
+        (
+            "samples overwritten before they could be sent to another node",
+            subscriber.lost,
+        ),
+        (
+            "streams at a time for which another node has no room: raise its cluster.streams_max",
+            subscriber.unsent_streams_max,
+        ),
+        (
+            "ended streams for which there was no room in the feed or at the other node",
+            subscriber.ended_unsent,
+        ),
+        (
+            "ended streams that the archive could not give for another node",
+            subscriber.ended_unread,
+        ),
+        (
+            "searches for ended streams that the archive could not do for another node",
+            subscriber.searches_failed,
+        ),
+    ]
 }
 
 /// Losses of forecasts: streams and looks that should be forecast and are not.

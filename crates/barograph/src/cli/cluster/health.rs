@@ -1,10 +1,13 @@
 //! What is wrong with this node's part in its cluster, with remedies, for `baro doctor`.
 
-use barograph_agent::{CLUSTER_DOCUMENT, PEERS_DOCUMENT, PeersRow};
+use barograph_agent::{
+    CLUSTER_DOCUMENT, PEERS_DOCUMENT, PeersRow, SUBSCRIBERS_DOCUMENT, SubscribersRow,
+};
 use barograph_client::{RunDir, SystemClock};
 use barograph_model::{Clock as _, NS_PER_S};
 use serde_json::Value as Json;
 
+use super::given_up::given_up;
 use crate::cli::documents::{DocumentRow, document};
 use crate::cli::format;
 use crate::cli::output::plain;
@@ -23,11 +26,21 @@ pub(in crate::cli) fn state_of_cluster(run_dir: &RunDir) -> String {
         document(run_dir, PEERS_DOCUMENT).ok().flatten();
     let peers = peers.unwrap_or_default();
     let peers: Vec<&PeersRow> = peers.iter().map(|row| &**row).collect();
+    let sent_to: Option<Vec<DocumentRow<SubscribersRow>>> =
+        document(run_dir, SUBSCRIBERS_DOCUMENT).ok().flatten();
+    let sent_to = sent_to.unwrap_or_default();
+    let sent_to: Vec<&SubscribersRow> = sent_to.iter().map(|row| &**row).collect();
     let now_ns = SystemClock::new().now_ns();
-    status.map_or_else(String::new, |status| page(&status, &peers, now_ns))
+    status.map_or_else(String::new, |status| {
+        page(&status, (&peers, &sent_to), now_ns)
+    })
 }
 
-fn page(status: &Json, peers: &[&PeersRow], now_ns: i64) -> String {
+fn page(
+    status: &Json,
+    (peers, sent_to): (&[&PeersRow], &[&SubscribersRow]),
+    now_ns: i64,
+) -> String {
     let Some(cluster) = status["cluster"].as_str() else {
         return String::new();
     };
@@ -64,6 +77,12 @@ fn page(status: &Json, peers: &[&PeersRow], now_ns: i64) -> String {
         );
     }
     about_peers(peers, now_ns, &mut say);
+    for to in sent_to {
+        for loss in given_up(to) {
+            let what = format!("{} is not sent all", plain(&to.node));
+            say(&what, &loss.what, loss.remedy);
+        }
+    }
     page
 }
 
@@ -155,9 +174,14 @@ mod tests {
     #[test]
     fn a_healthy_cluster_takes_one_line() {
         let status = json!({"cluster": "rack", "refusals": []});
-        let page = page(&status, &[&peer("b")], NOW_NS);
+        let whole = SubscribersRow {
+            node: "b".into(),
+            lost: 3,
+            ..SubscribersRow::default()
+        };
+        let page = page(&status, (&[&peer("b")], &[&whole]), NOW_NS);
         assert_eq!(page, "\ncluster rack: 1 of 1 other nodes are connected\n");
-        assert_eq!(super::page(&json!({}), &[], NOW_NS), "");
+        assert_eq!(super::page(&json!({}), (&[], &[]), NOW_NS), "");
     }
 
     #[test]
@@ -179,7 +203,16 @@ mod tests {
             fault: Some("its history is not kept: no space".into()),
             ..peer("c")
         };
-        let page = page(&status, &[&silent, &skewed], NOW_NS);
+        let small = SubscribersRow {
+            node: "d\u{1b}".into(),
+            unsent_streams: 2,
+            unsent_streams_max: 5,
+            ended_unsent: 6,
+            ended_unread: 8,
+            searches_failed: 9,
+            ..SubscribersRow::default()
+        };
+        let page = page(&status, (&[&silent, &skewed], &[&small]), NOW_NS);
         for text in [
             "1 of 2 other nodes",
             "was revoked",
@@ -190,11 +223,18 @@ mod tests {
             "no space",
             "c by -3 min",
             "c: 7",
+            "is not sent all",
+            "2 streams for which it has no room at present, 5 at most",
+            "raise cluster.streams_max on that node",
+            "6 ended streams for",
+            "8 ended streams that could not be read",
+            "9 searches",
+            "baro archive merge",
         ] {
             assert!(page.contains(text), "{text}: {page}");
         }
         assert!(!page.contains('\u{1b}'));
-        let alone = super::page(&json!({"cluster": "rack"}), &[], NOW_NS);
+        let alone = super::page(&json!({"cluster": "rack"}), (&[], &[]), NOW_NS);
         assert!(alone.contains("cluster.peers"), "{alone}");
     }
 }
