@@ -382,7 +382,8 @@ def test_an_agent_alone_says_so(start: Start) -> None:
     assert "no cluster" in agent.out("cluster", "status")
     assert agent.sql("SELECT * FROM peers") == []
     names = [row["name"] for row in agent.sql("SELECT name FROM tables")]
-    assert not [name for name in names if name.startswith("cluster_")]
+    assert [name for name in names if name.startswith("cluster_")] == ["cluster_insights"]
+    assert agent.sql("SELECT * FROM cluster_insights") == []
 
 
 def test_a_cluster_on_this_machine_runs_until_it_is_stopped(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_it_runs_where_most_of_its_inputs_are_and_moves_when_that_node_dies(star
 
     eventually(is_the_sum, "the sum over all nodes")
     assert [row["name"] for row in runner.ask("insight", "list") if not row["builtin"]] == [NAME]
+    assert "of the cluster" in runner.out("insight", "list")
     assert [row["name"] for row in other.ask("insight", "list") if not row["builtin"]] == []
     runner.stop(signal.SIGKILL)
     eventually(lambda: fresh(other) == [other.node], "an insight that was taken over", 15)
@@ -135,4 +136,4 @@ def test_refusals_say_what_to_do(start: Start) -> None:
     # It is kept, and computed again after a restart.
     a.restart()
     eventually(lambda: known(a)["runs_on"] == ["a"], "the insight after a restart", 20)
-    assert a.state_dir.joinpath("cluster-insights.json").is_file()
+    assert a.state_dir.joinpath("cluster_insights.json").is_file()

@@ -33,6 +33,7 @@ OUTPUT = "it is output, shown for reading"
 EXTENSION = "it is a function of the extension, whose own tests call it"
 BUCKET = "it needs a bucket; test_target.py does it in a directory"
 FIFTEEN = "test_fifteen.py runs it"
+OF_CLUSTER = "it needs a cluster; test_cluster_insights.py has one"
 CLIENTS = "it needs a cluster; test_cluster_clients.py has one"
 IN_CLUSTER = "it needs a cluster; test_cluster.py has one"
 KEPT = "it needs the archives of an aggregator; test_aggregator.py has them"
@@ -81,6 +82,9 @@ NOT_RUN: Listed = {
         "curl -d": IN_CLUSTER,
         'baro insight create "CREATE INSIGHT all': IN_CLUSTER,
         'baro insight create "CREATE INSIGHT busy': IN_CLUSTER,
+        'baro insight create "CREATE INSIGHT storage': OF_CLUSTER,
+        'baro sql "SELECT node, value, age_ns': OF_CLUSTER,
+        "baro insight drop storage": OF_CLUSTER,
         "SELECT node, value FROM cluster_disk_busy_ratio": IN_CLUSTER,
         "CREATE INSIGHT site": IN_CLUSTER,
         "baro call fire checkpoint --nodes": NODE_CALLS,

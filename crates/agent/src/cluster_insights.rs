@@ -26,7 +26,7 @@ use crate::refusal::StatementRefusal;
 use crate::statements::{StatementFile, StatementTroubles};
 
 /// The file in the state directory.
-const FILE: &str = "cluster-insights.json";
+const FILE: &str = "cluster_insights.json";
 /// Time for which answers of other nodes are waited for, in ns.
 const PATIENCE_NS: i64 = 2 * NS_PER_S;
 /// Time between two steps if nothing has changed, in ns.
@@ -259,6 +259,11 @@ impl ClusterInsightsDesk {
                 let _ = insights.answered(node, text, news, now_ns);
             }
         }
+    }
+
+    /// Insights of other nodes that were refused.
+    pub(crate) fn refused(&self) -> u64 {
+        lock(&self.shared.insights).refused()
     }
 
     fn trusts(&self, node: &str) -> bool {

@@ -432,6 +432,7 @@ impl FabricShell {
         self.state.set(peers, status);
         cluster["cluster"] = json!(self.cluster);
         cluster["node"] = json!(self.node);
+        cluster["insights_refused"] = json!(self.insights.refused());
         let transport = self.fabric.transport();
         cluster["certificate_expires_ts"] = json!(transport.certificate_expires_ns());
         cluster["fault"] = json!(transport.own_fault());

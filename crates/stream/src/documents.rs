@@ -32,7 +32,7 @@ pub const RULES_DOCUMENT: &str = "rules.json";
 /// One row per other node of the cluster; empty if the agent is in no cluster.
 pub const PEERS_DOCUMENT: &str = "peers.json";
 /// One row per insight of the cluster; empty if the agent is in no cluster.
-pub const CLUSTER_INSIGHTS_DOCUMENT: &str = "cluster-insights.json";
+pub const CLUSTER_INSIGHTS_DOCUMENT: &str = "cluster_insights.json";
 /// One row per node of each of the last statements over nodes.
 pub const QUERY_NODES_DOCUMENT: &str = "query_nodes.json";
 /// One row per node to which the agent sends its streams; empty if the agent is in no cluster.

@@ -8,7 +8,7 @@ use barograph_client::AgentSocket;
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
-use super::documents::{DocumentRow, document_of_agent};
+use super::documents::{DocumentRow, document, document_of_agent};
 use super::statement::{carry_out, done, drop_of};
 use super::{Target, format, http, output, statement};
 
@@ -150,9 +150,13 @@ fn list(target: &Target) -> anyhow::Result<()> {
     if target.json {
         return output::print_json(&insights);
     }
+    let of_cluster: Option<Vec<DocumentRow<ClusterInsightsRow>>> =
+        document(&target.run_dir(), CLUSTER_INSIGHTS_DOCUMENT)?;
+    let of_cluster = of_cluster.unwrap_or_default();
     let row = |insight: &DocumentRow<InsightsRow>| {
         let origin = match insight.builtin {
             true => "built in",
+            false if of_cluster.iter().any(|one| one.name == insight.name) => "of the cluster",
             false => "made here",
         };
         vec![

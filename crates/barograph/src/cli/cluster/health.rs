@@ -1,7 +1,8 @@
 //! What is wrong with this node's part in its cluster, with remedies, for `baro doctor`.
 
 use barograph_agent::{
-    CLUSTER_DOCUMENT, PEERS_DOCUMENT, PeersRow, SUBSCRIBERS_DOCUMENT, SubscribersRow,
+    CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, ClusterInsightsRow, PEERS_DOCUMENT, PeersRow,
+    SUBSCRIBERS_DOCUMENT, SubscribersRow,
 };
 use barograph_client::{RunDir, SystemClock};
 use barograph_model::{Clock as _, NS_PER_S};
@@ -30,15 +31,20 @@ pub(in crate::cli) fn state_of_cluster(run_dir: &RunDir) -> String {
         document(run_dir, SUBSCRIBERS_DOCUMENT).ok().flatten();
     let sent_to = sent_to.unwrap_or_default();
     let sent_to: Vec<&SubscribersRow> = sent_to.iter().map(|row| &**row).collect();
+    let insights: Option<Vec<DocumentRow<ClusterInsightsRow>>> =
+        document(run_dir, CLUSTER_INSIGHTS_DOCUMENT).ok().flatten();
+    let insights = insights.unwrap_or_default();
+    let insights: Vec<&ClusterInsightsRow> = insights.iter().map(|row| &**row).collect();
     let now_ns = SystemClock::new().now_ns();
     status.map_or_else(String::new, |status| {
-        page(&status, (&peers, &sent_to), now_ns)
+        page(&status, (&peers, &sent_to), &insights, now_ns)
     })
 }
 
 fn page(
     status: &Json,
     (peers, sent_to): (&[&PeersRow], &[&SubscribersRow]),
+    insights: &[&ClusterInsightsRow],
     now_ns: i64,
 ) -> String {
     let Some(cluster) = status["cluster"].as_str() else {
@@ -77,6 +83,7 @@ fn page(
         );
     }
     about_peers(peers, now_ns, &mut say);
+    about_insights(status, insights, &mut say);
     for to in sent_to {
         for loss in given_up(to) {
             let what = format!("{} is not sent all", plain(&to.node));
@@ -88,6 +95,31 @@ fn page(
 
 const RENEW: &str = "`baro cluster invite` on the first node, `baro cluster join` here, and restart the \
                      agent";
+
+/// What is wrong with the insights of the cluster.
+fn about_insights(
+    status: &Json,
+    insights: &[&ClusterInsightsRow],
+    say: &mut impl FnMut(&str, &str, &str),
+) {
+    for insight in insights.iter().filter(|insight| insight.runs_on.is_empty()) {
+        let what = format!("no node computes the insight {}", plain(&insight.name));
+        let why = match insight.fault.as_str() {
+            "" => "it was made just now, or no node that takes it is connected",
+            fault => fault,
+        };
+        let remedy = "cluster.insights_from says from which nodes a node takes insights; `baro insight \
+                      list --on-cluster` names the nodes that could compute it";
+        say(&what, &plain(why), remedy);
+    }
+    let refused = status["insights_refused"].as_u64().unwrap_or_default();
+    if refused > 0 {
+        let why =
+            format!("{refused} times an insight was none, came from a day ahead, or had no room");
+        let remedy = "synchronise the clocks, or drop insights of the cluster: at most 64 with 56 KiB in all";
+        say("insights of other nodes are refused", &why, remedy);
+    }
+}
 
 /// What is wrong with other nodes, one kind of fault after the other.
 fn about_peers(peers: &[&PeersRow], now_ns: i64, say: &mut impl FnMut(&str, &str, &str)) {
@@ -179,9 +211,9 @@ mod tests {
             lost: 3,
             ..SubscribersRow::default()
         };
-        let page = page(&status, (&[&peer("b")], &[&whole]), NOW_NS);
+        let page = page(&status, (&[&peer("b")], &[&whole]), &[], NOW_NS);
         assert_eq!(page, "\ncluster rack: 1 of 1 other nodes are connected\n");
-        assert_eq!(super::page(&json!({}), (&[], &[]), NOW_NS), "");
+        assert_eq!(super::page(&json!({}), (&[], &[]), &[], NOW_NS), "");
     }
 
     #[test]
@@ -191,6 +223,7 @@ mod tests {
             "fault": "its certificate was revoked",
             "certificate_expires_ts": NOW_NS + 60 * NS_PER_S,
             "refusals": ["node \u{1b}x of cluster other"],
+            "insights_refused": 3,
         });
         let silent = PeersRow {
             state: "gone".into(),
@@ -212,7 +245,17 @@ mod tests {
             searches_failed: 9,
             ..SubscribersRow::default()
         };
-        let page = page(&status, (&[&silent, &skewed], &[&small]), NOW_NS);
+        let orphan = ClusterInsightsRow {
+            name: "all.free".into(),
+            fault: "no\u{1b} table".into(),
+            ..ClusterInsightsRow::default()
+        };
+        let page = page(
+            &status,
+            (&[&silent, &skewed], &[&small]),
+            &[&orphan],
+            NOW_NS,
+        );
         for text in [
             "1 of 2 other nodes",
             "was revoked",
@@ -230,11 +273,13 @@ mod tests {
             "8 ended streams that could not be read",
             "9 searches",
             "baro archive merge",
+            "no node computes the insight all.free",
+            "3 times an insight",
         ] {
             assert!(page.contains(text), "{text}: {page}");
         }
         assert!(!page.contains('\u{1b}'));
-        let alone = super::page(&json!({"cluster": "rack"}), (&[], &[]), NOW_NS);
+        let alone = super::page(&json!({"cluster": "rack"}), (&[], &[]), &[], NOW_NS);
         assert!(alone.contains("cluster.peers"), "{alone}");
     }
 }
