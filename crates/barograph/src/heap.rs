@@ -10,8 +10,9 @@
 //!
 //! Code and constants are pages of the program's file. Those that were read once stay mapped: after its
 //! start an agent has mapped what only starts need, and after a reader what only readers need. They are
-//! unmapped at the same intervals. What still runs is mapped again when it is needed next, from the
-//! system's cache of files: no disk is read for that, unless the system itself has dropped a page.
+//! unmapped too. What still runs is mapped again when it is needed next, which costs page faults, so this
+//! is done more seldom. The pages come from the system's cache of files: no disk is read for them, unless
+//! the system itself has dropped one.
 #![expect(
     unsafe_code,
     reason = "mallopt, malloc_trim and madvise have no safe wrapper; see the SAFETY arguments"
@@ -48,9 +49,8 @@ pub(crate) fn settle() {
     }
 }
 
-/// Gives memory back that was freed, and unmaps code that has not run lately.
-pub(crate) fn give_back() {
-    trim();
+/// Unmaps code that has not run lately.
+pub(crate) fn unmap_code() {
     // Without /proc, code stays mapped.
     let mut begin = [0; MAPPINGS_BYTES];
     let begin = File::open("/proc/self/smaps").and_then(|mut smaps| {
@@ -95,7 +95,8 @@ fn constant_mappings(smaps: &str) -> Vec<(usize, usize)> {
     found
 }
 
-fn trim() {
+/// Gives memory back that was freed.
+pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim takes an integer; it gives free pages of the heaps back under their
     // locks.
@@ -165,7 +166,7 @@ Anonymous:             0 kB
         let sum = || std::hint::black_box(&CONSTANTS).iter().sum::<u64>();
         assert_eq!(sum(), 7);
         let read = mapped_bytes();
-        give_back();
+        unmap_code();
         let after = mapped_bytes();
         assert!(after + (4 << 20) < read, "{after} bytes of {read}");
         assert_eq!(sum(), 7);

@@ -18,6 +18,8 @@ use crate::heap;
 
 /// Time after which freed memory is given back to the system again.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(15);
+/// Time after which code that has not run lately is unmapped again.
+const UNMAP_EVERY: Duration = Duration::from_secs(60);
 
 /// What is logged unless `BAROGRAPH_LOG` says otherwise. Zenoh's session reports each message that
 /// comes before its key is known, while many nodes connect; the fabric counts it as a hole and asks
@@ -246,6 +248,8 @@ impl Signals {
         let mut ended = std::pin::pin!(agent.ended());
         let first = tokio::time::Instant::now() + GIVE_BACK_EVERY;
         let mut give_back = tokio::time::interval_at(first, GIVE_BACK_EVERY);
+        // First what only the start needed.
+        let mut unmap = tokio::time::interval_at(first, UNMAP_EVERY);
         loop {
             tokio::select! {
                 // An agent that has ended by itself is told before a signal.
@@ -255,6 +259,7 @@ impl Signals {
                 _ = self.terminate.recv() => return Some("terminated"),
                 _ = self.hangup.recv() => reload(agent),
                 _ = give_back.tick() => heap::give_back(),
+                _ = unmap.tick() => heap::unmap_code(),
             }
         }
     }
