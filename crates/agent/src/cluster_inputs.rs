@@ -78,8 +78,8 @@ impl ClusterInputs {
         Arc::clone(&self.news)
     }
 
-    /// Tells which streams the insights of this node read, apart from the built-in ones, which read what is
-    /// mirrored anyway.
+    /// Tells which streams the insights of this node read. The built-in ones read only what is mirrored
+    /// anyway, and demand nothing.
     pub(crate) fn tell_demand(&self, graph: &Graph) {
         let reports = graph.reports();
         let made = reports.iter().filter(|report| !report.builtin);

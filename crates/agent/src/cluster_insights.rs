@@ -230,7 +230,7 @@ impl ClusterInsightsDesk {
         let is_kept = *lock(&self.applied.kept) == Some(news);
         drop(insights);
         if !is_applied || !is_kept {
-            self.begin_to_apply();
+            self.begin_to_apply(!is_applied);
         }
         self.next_step_ns
     }
@@ -279,9 +279,9 @@ impl ClusterInsightsDesk {
         self.published = Some(reports);
     }
 
-    /// Starts the job that keeps the insights on disk, and has the loop compute those of this node. It runs
-    /// beside this thread, which must wait neither for a disk nor for the loop.
-    fn begin_to_apply(&self) {
+    /// Starts the job that keeps the insights on disk and, if these have changed, has the loop compute those
+    /// of this node. It runs beside this thread, which must wait neither for a disk nor for the loop.
+    fn begin_to_apply(&self, has_changed: bool) {
         if self.applied.is_under_way.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -292,10 +292,11 @@ impl ClusterInsightsDesk {
             if shared.keep().is_ok() {
                 *lock(&applied.kept) = Some(news);
             }
-            match apply() {
-                Ok((wanted, faults)) => applied.is_done(&shared, wanted, &faults),
+            match has_changed.then(|| apply()) {
+                None => {}
+                Some(Ok((wanted, faults))) => applied.is_done(&shared, wanted, &faults),
                 // The loop has much to do, or the agent is stopping.
-                Err(error) => warn!(%error, "insights of the cluster wait"),
+                Some(Err(error)) => warn!(%error, "insights of the cluster wait"),
             }
             applied.is_under_way.store(false, Ordering::Release);
         });

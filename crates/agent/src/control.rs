@@ -177,7 +177,7 @@ impl LoopControl {
                     "the cluster has no insight {name}"
                 ))),
             },
-            // Whoever computes it hears of it as this node's loop does.
+            // The node that computes the insight stops when it hears that it was dropped, as this one does.
             StatementAction::Drop { .. } => cluster.change((name, None), || Ok(Json::Null)),
         }
     }

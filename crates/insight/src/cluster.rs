@@ -206,7 +206,7 @@ impl ClusterInsights {
         self.known.tables()
     }
 
-    /// Decides which insights this node computes. It changes little: see [`Self::wanted`].
+    /// Decides which insights this node computes; [`Self::wanted`] lists them.
     pub fn decide(&mut self, now_ns: i64) {
         let known = &self.known;
         self.parts.retain(|name, _| known.is_live(name));
@@ -215,11 +215,10 @@ impl ClusterInsights {
             self.parts.entry(name.clone()).or_default();
             let offers = self.offers(&name);
             let best = choice::best(&name, offers.iter().map(|(node, offer)| (node, *offer)));
-            let mut runners = offers
-                .iter()
-                .filter(|(node, offer)| offer.runs && **node != self.node);
+            let is_runner =
+                |(node, offer): (&Arc<str>, &InsightOffer)| offer.runs && *node != self.node;
+            let is_elsewhere = offers.iter().any(is_runner);
             let runs_best = best.as_ref().is_some_and(|best| offers[best].runs);
-            let is_elsewhere = runners.next().is_some();
             let (node, part) = (&self.node, self.parts.get_mut(&name).expect("it was made"));
             if part
                 .fault
@@ -382,7 +381,7 @@ impl ClusterInsights {
         }
     }
 
-    /// Faults are those of the statements before.
+    /// Forgets the faults of statements that another node has replaced.
     fn forget_replaced(&mut self, before: &KnownInsights) {
         for (name, part) in &mut self.parts {
             if before.all().get(name) != self.known.all().get(name) {

@@ -18,8 +18,6 @@ use barograph_call::{Board, CallError, CallRequest};
 
 /// Most calls of rules that are on their way to other nodes. Each has a thread.
 const UNDER_WAY_MAX: usize = 16;
-/// Most failures that wait to be counted; of further ones only the log tells.
-const FAILURES_MAX: usize = 64;
 
 /// The action of rules in the product: calls through the board, and to other nodes. Values that only
 /// some users may read go to the programs of these users alone.
@@ -28,6 +26,8 @@ pub(crate) struct ProgramCalls {
     nodes: Arc<NodeCalls>,
     work: Work,
     under_way: Arc<AtomicUsize>,
+    /// Rules and reasons. The loop of rules takes them before it fires again, so there are no more of
+    /// them than it fires at a time.
     failures: Arc<Mutex<Vec<(String, String)>>>,
 }
 
@@ -69,9 +69,7 @@ impl ProgramCalls {
         let started = self.work.start("baro-rule-call", move || {
             if let Some(reason) = failure(calls.fire(&request, &asker)) {
                 let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
-                if failures.len() < FAILURES_MAX {
-                    failures.push((rule, reason));
-                }
+                failures.push((rule, reason));
             }
             under_way.fetch_sub(1, Ordering::AcqRel);
         });

@@ -51,8 +51,8 @@ impl<T> Drop for StatementChange<T> {
 }
 
 impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StatementFile<T> {
-    /// Reads the file. Only a directory that this user may never write is an error; all other problems go to
-    /// `troubles`.
+    /// Reads the file. Only a directory that this user may never write is an error; `troubles` gets all
+    /// other problems.
     pub(crate) fn open(path: &Path, troubles: &StatementTroubles) -> Result<Self, AgentError> {
         let mut file = Self {
             path: path.to_owned(),

@@ -1,13 +1,13 @@
-//! What this node has given up to send to others, with remedies, for `baro cluster status` and `baro
-//! doctor`.
+//! What this node has given up to send to others, with remedies: a part of `baro cluster status` and of
+//! `baro doctor`.
 
 use barograph_agent::SubscribersRow;
 
 /// Something that was not sent to a node.
 pub(super) struct GivenUp {
-    /// How much of what.
+    /// The amount that was not sent, and of what.
     pub(super) what: String,
-    /// What helps.
+    /// The change that helps.
     pub(super) remedy: &'static str,
 }
 
