@@ -15,6 +15,7 @@ use crate::frame::{SELECTORS_MAX, is_of_samples};
 use crate::history::{DurableHistories, HistoryOpening};
 use crate::mirror::Received;
 use crate::node_mirror::NodeMirror;
+use crate::own_scopes::OwnScopes;
 use crate::past::PastSource;
 use crate::publisher::Publisher;
 use crate::question::{AskedQuestion, NodeAnswers, QuestionKind, Questions, is_of_questions};
@@ -41,6 +42,7 @@ pub struct FabricNode<T> {
     /// The streams that somebody on this node needs beside them.
     demanded: Vec<String>,
     publisher: Publisher,
+    own_scopes: OwnScopes,
     nodes: BTreeMap<Arc<str>, OtherNode>,
     refusals: VecDeque<String>,
     changes: u64,
@@ -111,6 +113,7 @@ impl<T: Transport> FabricNode<T> {
             demanded: Vec::new(),
             config,
             publisher: Publisher::new(segment),
+            own_scopes: OwnScopes::default(),
             nodes: BTreeMap::new(),
             refusals: VecDeque::new(),
             changes: 0,
@@ -143,7 +146,7 @@ impl<T: Transport> FabricNode<T> {
         self.config.wanted = [&self.configured[..], &self.demanded[..]].concat();
         let mirrors = self.nodes.values_mut();
         for mirror in mirrors.filter_map(|other| other.mirror.as_mut()) {
-            mirror.subscriber.set_selectors(self.config.wanted.clone());
+            mirror.set_selectors(&self.config.wanted);
         }
     }
 
@@ -175,17 +178,22 @@ impl<T: Transport> FabricNode<T> {
             while let Some(message) = mirror.due(now_ns) {
                 let _ = self.transport.send(node, message);
             }
-            mirror.segment.wake();
-            deadline_ns = deadline_ns.min(mirror.subscriber.deadline_ns());
+            mirror.wake();
+            deadline_ns = deadline_ns.min(mirror.deadline_ns());
         }
         self.tidy(now_ns);
         deadline_ns
     }
 
-    /// Whether other nodes subscribe to this node's streams. Then each change of a stream is a reason
-    /// for a step.
-    pub fn has_subscribers(&self) -> bool {
-        self.publisher.subscribers() > 0
+    /// A number that grows whenever another node subscribes or ends a subscription.
+    pub fn subscriptions(&self) -> u64 {
+        self.publisher.changes()
+    }
+
+    /// The segments to which other nodes subscribe. Each change of a stream in them is a reason for a
+    /// step.
+    pub fn subscribed(&self) -> Vec<Arc<SegmentReader>> {
+        self.publisher.subscribed()
     }
 
     /// A number that grows whenever a node appears, goes or is refused.
@@ -225,9 +233,7 @@ impl<T: Transport> FabricNode<T> {
         let round_trips: BTreeMap<Arc<str>, Option<i64>> = round_trips.collect();
         let status = |(node, other): (&Arc<str>, &OtherNode)| {
             let mirror = other.mirror.as_ref();
-            let counts = mirror.map(|mirror| mirror.subscriber.mirror().counts());
-            let counts = counts.unwrap_or_default();
-            let refused = mirror.map_or(0, |mirror| mirror.segment.refused);
+            let counts = mirror.map(|mirror| mirror.counts()).unwrap_or_default();
             let sent_ns = mirror.map_or(0, |mirror| mirror.subscriber.mirror().sent_ns());
             let state = match other.is_connected {
                 true => "connected",
@@ -245,9 +251,9 @@ impl<T: Transport> FabricNode<T> {
                 heard_ts: other.heard_ns,
                 round_trip_ns,
                 ahead_ns: (sent_ns > 0).then_some(ahead_ns),
-                streams: mirror.map_or(0, |mirror| mirror.segment.streams() as u64),
+                streams: mirror.map_or(0, |mirror| mirror.streams() as u64),
                 samples: counts.samples,
-                missed: counts.missed + counts.unplaced + refused,
+                missed: counts.missed + counts.unplaced,
                 holes: counts.holes,
                 fault: other.fault.clone(),
             }
@@ -339,7 +345,7 @@ impl<T: Transport> FabricNode<T> {
         if let Some(known) = self.nodes.get_mut(&node) {
             known.is_connected = true;
             if let Some(mirror) = &mut known.mirror {
-                mirror.subscriber.ask_again();
+                mirror.ask_again();
             }
             return;
         }
@@ -452,6 +458,10 @@ impl<T: Transport> FabricNode<T> {
                 other.heard_ns = now_ns;
                 other.fault.clone_from(&mirror.trouble);
                 mirror.segment.heard(now_ns);
+                if mirror.has_new_scopes() {
+                    let of = (&self.config, &**from);
+                    mirror.follow_scopes(of, (&mut self.next_feed, now_ns));
+                }
             }
             Ok(_) => {}
             Err(fault) => other.fault = Some(format!("a frame was refused: {fault}")),
@@ -465,8 +475,13 @@ impl<T: Transport> FabricNode<T> {
             return;
         }
         self.tidied_ns = now_ns;
-        for other in self.nodes.values_mut() {
+        if let Some(scopes) = self.own_scopes.look(&self.config, now_ns) {
+            self.publisher.set_scopes(scopes);
+        }
+        for (node, other) in &mut self.nodes {
             if let Some(mirror) = &mut other.mirror {
+                let next_feed = (&mut self.next_feed, now_ns);
+                mirror.follow_scopes((&self.config, node), next_feed);
                 mirror.tidy();
                 if mirror.trouble.is_some() {
                     other.fault.clone_from(&mirror.trouble);
