@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import barograph
-from harness import PATIENCE_SECONDS, QUICK, Agent, environment, eventually
+import pytest
+from harness import PATIENCE_SECONDS, QUICK, Agent, baro, environment, eventually
+from test_applications import counting, run
 from test_cluster import Start, cluster, nodes_of
+from test_node_calls import certified
+
+__all__ = ["counting"]
 
 CONFIG = QUICK + '[cluster]\nmirror = ["node.*", "app.solver.*"]\n'
 
@@ -72,6 +80,8 @@ def test_what_everyone_may_read_is_read_on_other_nodes(start: Start) -> None:
         eventually(lambda: other.latest("app.solver.residual").value == 0.125, "the next value")
         history = "SELECT value FROM b_app_solver_residual ORDER BY ts"
         assert [row["value"] for row in a.sql(history)] == [0.5, 0.125]
+        frames = a.sql("SELECT node, residual FROM frames('solver') ORDER BY node, frame")
+        assert [(row["node"], row["residual"]) for row in frames] == [("b", 0.5), ("b", 0.125), ("c", 0.25)]
         assert scopes(b) == {"", "all"}
         assert scopes(a) == {""}, "nobody publishes there"
         mirror = a.run_dir / "nodes" / "b" / "applications"
@@ -88,3 +98,30 @@ def test_what_is_not_allowed_does_not_cross(start: Start) -> None:
         eventually(lambda: nodes_of(b, "app_solver_residual") == {"b"}, "it is there")
         eventually(lambda: scopes(b) == {""}, "the streams of the node")
         assert nodes_of(a, "cluster_app_solver_residual") == set()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for other users")
+def test_a_user_reads_her_publications_on_other_nodes_and_nobody_else_does(counting: Path) -> None:  # noqa: F811
+    config = '[applications]\nusers = "all"\n' + QUICK + '[cluster]\nmirror = ["app.*"]\npublications = ["all", "u*"]\n'
+    eve, bob = 4_711, 4_712
+    with certified({"a": config, "b": config}) as (a, b):
+        values = "SELECT max(value) AS n FROM b_app_counting_number"
+
+        def seen(uid: int) -> int | None:
+            """The newest value of node b that a user of node a sees; None if it is not there."""
+            asked = ("sql", "--json", "--run-dir", a.run_dir, values)
+            found = baro(*asked, user=uid, group=uid, extra_groups=[], env=environment(HOME="/nonexistent"))
+            return int(json.loads(found.stdout)[0]["n"]) if found.returncode == 0 else None
+
+        # It goes on until the test has seen what it wants.
+        program = run(counting, b, 5, 0, 0, "wait", user=eve, group=eve, extra_groups=[])
+        try:
+            eventually(lambda: seen(eve) == 50, "her values of the other node")
+            assert seen(bob) is None
+            mirror = a.run_dir / "nodes" / "b" / "applications" / f"u{eve}"
+            assert mirror.stat().st_mode & 0o007 == 0
+            # Over TCP everyone is one reader.
+            assert a.post_sql(values).status != 200
+        finally:
+            program.kill()
+            program.communicate()

@@ -24,23 +24,23 @@ __all__ = ["called"]
 STRANGER = 65_534
 
 
-@pytest.fixture
-def nodes() -> Iterator[list[Agent]]:
-    """Three nodes with certificates: b takes calls of a, the others take none."""
+@contextlib.contextmanager
+def certified(configs: dict[str, str]) -> Iterator[list[Agent]]:
+    """Nodes of these names with certificates, each with its configuration; they are connected."""
+    names = list(configs)
     address = free_address()
     agents = []
     # Other users reach its sockets.
     place = Path(tempfile.mkdtemp(prefix="nodes-"))
     place.chmod(0o755)
-    for name in "abc":
+    for name, config in configs.items():
         folder = place / name
         folder.mkdir(mode=0o755)
-        where = ["--listen", address] if name == "a" else ["--listen", "127.0.0.1:0", "--peer", address]
-        config = QUICK + ('[cluster]\ncalls_from = ["a"]\n' if name == "b" else "")
+        where = ["--listen", address] if not agents else ["--listen", "127.0.0.1:0", "--peer", address]
         agents.append(Agent(folder, "--node", name, "--cluster", "rack", *where, config=config))
     first = agents[0]
-    done("init", "rack", "--node", "a", "--state-dir", first.state_dir)
-    with invitation(first.state_dir, "b", "c", "--address", free_address()) as tokens:
+    done("init", "rack", "--node", names[0], "--state-dir", first.state_dir)
+    with invitation(first.state_dir, *names[1:], "--address", free_address()) as tokens:
         for agent, token in zip(agents[1:], tokens, strict=True):
             done("join", "-", "--state-dir", agent.state_dir, stdin=token["token"])
     with contextlib.ExitStack() as running:
@@ -52,6 +52,14 @@ def nodes() -> Iterator[list[Agent]]:
             others = [other.node for other in agents if other is not agent]
             for other in others:
                 eventually(lambda a=agent, o=other: peer(a, o).get("state") == "connected", "all nodes")
+        yield agents
+
+
+@pytest.fixture
+def nodes() -> Iterator[list[Agent]]:
+    """Three nodes with certificates: b takes calls of a, the others take none."""
+    taking = QUICK + '[cluster]\ncalls_from = ["a"]\n'
+    with certified({"a": QUICK, "b": taking, "c": QUICK}) as agents:
         yield agents
 
 

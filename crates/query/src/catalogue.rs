@@ -171,14 +171,8 @@ impl Catalogue {
         changed |= self.add_over_nodes(connection, schema)?;
         let of_form =
             |form: WideForm, names: Vec<String>| names.into_iter().map(move |n| (form, n));
-        let families = of_form(
-            WideForm::Family,
-            families(schema.metrics().map(|(_, shape)| shape)),
-        );
-        let publications = of_form(
-            WideForm::Frames,
-            publications(schema.metrics().map(|(_, shape)| shape)),
-        );
+        let families = of_form(WideForm::Family, families(schema.everywhere()));
+        let publications = of_form(WideForm::Frames, publications(schema.everywhere()));
         let asked = self.asked.clone();
         for (form, name) in families.chain(publications).chain(asked) {
             changed |= self.add_family(connection, schema, form, &name)?;

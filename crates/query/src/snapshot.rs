@@ -61,7 +61,7 @@ impl Default for TableMembers {
 }
 
 /// The beginning of the key of a metric's table over all nodes. No table of a metric has a colon.
-const OVER_NODES: &str = "cluster:";
+pub(crate) const OVER_NODES: &str = "cluster:";
 
 /// The tables and their columns. It only grows while a connection lives: a table outlives its
 /// streams.
@@ -323,6 +323,11 @@ impl Schema {
     pub(crate) fn metrics(&self) -> impl Iterator<Item = (&String, &Arc<MetricShape>)> {
         let all = self.shapes.iter();
         all.filter(|(table, _)| !table.starts_with(OVER_NODES))
+    }
+
+    /// The shapes of the metrics of all nodes; one of a metric that is on several nodes may come twice.
+    pub(crate) fn everywhere(&self) -> impl Iterator<Item = &Arc<MetricShape>> {
+        self.shapes.values()
     }
 
     /// The tables over all nodes: the metric, the key, and the columns of each.

@@ -196,7 +196,6 @@ table! {
 fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     let snapshot = live.current().map_err(failed)?;
     let schema = &snapshot.schema;
-    let shapes = || schema.metrics().map(|(_, shape)| shape);
     let metrics = schema.metrics().map(|(name, shape)| {
         table_row(name, shape.column_names().join(","), "metric", &shape.help)
     });
@@ -211,11 +210,13 @@ fn tables(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         let help = format!("{word}('{name}'): {what}");
         Some(table_row(&call, wide.column_names().join(","), word, &help))
     };
-    let families = families(shapes()).into_iter().filter_map(|name| {
-        let what = "a row per time with a column per metric";
-        wide(WideForm::Family, &name, what)
-    });
-    let frames = publications_of(shapes()).into_iter();
+    let families = families(schema.everywhere())
+        .into_iter()
+        .filter_map(|name| {
+            let what = "a row per time with a column per metric";
+            wide(WideForm::Family, &name, what)
+        });
+    let frames = publications_of(schema.everywhere()).into_iter();
     let frames = frames.filter_map(|name| {
         let what = "a row per frame with a column per value";
         wide(WideForm::Frames, &name, what)

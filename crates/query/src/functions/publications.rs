@@ -1,5 +1,6 @@
 //! The publications among the metrics of a node, by the names of their streams.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use barograph_stream::ingest::{APPLICATIONS_PREFIX, FRAME_VALUE};
@@ -11,12 +12,13 @@ pub(super) fn prefix_of(publication: &str) -> String {
     format!("{APPLICATIONS_PREFIX}.{publication}")
 }
 
-/// The publications that have frames.
+/// The publications that have frames, each once.
 pub(crate) fn publications<'a>(shapes: impl Iterator<Item = &'a Arc<MetricShape>>) -> Vec<String> {
     let name = |shape: &'a Arc<MetricShape>| {
         Some(committer(suffix(&shape.name, APPLICATIONS_PREFIX)?)?.to_owned())
     };
-    shapes.filter_map(name).collect()
+    let names: BTreeSet<String> = shapes.filter_map(name).collect();
+    names.into_iter().collect()
 }
 
 /// The prefix of a stream that counts frames; `None` for any other stream.
@@ -28,8 +30,8 @@ fn committer(name: &str) -> Option<&str> {
 /// `None` if it has no frames.
 pub(super) fn of_publication<'a>(
     prefix: &str,
-    mut shapes: Vec<(&'a String, &'a Arc<MetricShape>)>,
-) -> Option<Vec<(&'a String, &'a Arc<MetricShape>)>> {
+    mut shapes: Vec<(&'a str, &'a Arc<MetricShape>)>,
+) -> Option<Vec<(&'a str, &'a Arc<MetricShape>)>> {
     let all = shapes.iter();
     let all: Vec<String> = all
         .filter_map(|(_, shape)| committer(&shape.name).map(str::to_owned))

@@ -15,6 +15,7 @@ use crate::cell::{CellRow, CellValue};
 use crate::feed::{BatchFeed, RowBatch};
 use crate::listing::HIDDEN;
 use crate::shape::MetricShape;
+use crate::snapshot::{OVER_NODES, over_nodes};
 
 /// Most columns of metrics; further metrics of a family are in their own tables only, and are
 /// counted in [`LEFT_OUT`].
@@ -108,8 +109,16 @@ impl Wide {
         let mut wide = old.cloned().unwrap_or_else(new);
         let mut left_out = BTreeSet::new();
         let first = format!("{}_", prefix.replace('.', "_"));
-        let near = shapes.range(first.clone()..);
-        let mut near: Vec<_> = near.take_while(|(t, _)| t.starts_with(&first)).collect();
+        // The shape over all nodes, if there is one, has the columns of this node's as well.
+        let beginning = |before: &str| {
+            let first = format!("{before}{first}");
+            let near = shapes.range(first.clone()..);
+            near.take_while(move |(table, _)| table.starts_with(&first))
+        };
+        let near = beginning("").chain(beginning(OVER_NODES));
+        let near = near.map(|(table, shape)| (over_nodes(table).0, shape));
+        let near: BTreeMap<&str, &Arc<MetricShape>> = near.collect();
+        let mut near: Vec<_> = near.into_iter().collect();
         if form == WideForm::Frames {
             near = of_publication(&prefix, near)?;
         }
@@ -131,10 +140,10 @@ impl Wide {
             }
             let is_known = wide.metrics.iter().any(|(_, known)| known == table);
             if !is_known && wide.metrics.len() >= METRIC_COLUMNS_MAX {
-                left_out.insert((false, table.as_str()));
+                left_out.insert((false, table));
             } else if !is_known {
                 let column = wide.free(&suffix.replace('.', "_"), "metric_");
-                wide.metrics.push((column, table.clone()));
+                wide.metrics.push((column, table.to_owned()));
             }
         }
         wide.left_out = left_out.len() as i64;
