@@ -451,9 +451,11 @@ impl DurableHistory for NodeHistory {
         self.submitted.0
     }
 
-    fn is_durable(&self, place: u64) -> bool {
-        // Without threads of its own, as in a simulation, the archive is written here.
+    fn step(&mut self) {
         self.history.step(self.shared.world.clock.monotonic_ns());
+    }
+
+    fn is_durable(&self, place: u64) -> bool {
         self.journal.is_settled(JournalPosition(place))
     }
 

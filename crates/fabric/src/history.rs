@@ -34,6 +34,9 @@ pub trait DurableHistory: Debug + Send {
     /// place in the order of writing.
     fn submit(&mut self) -> u64;
 
+    /// Does the work that is due in a writer without threads of its own, as in a simulation.
+    fn step(&mut self) {}
+
     /// Whether everything up to this place is durable, or counted as lost in a durable way.
     fn is_durable(&self, place: u64) -> bool;
 

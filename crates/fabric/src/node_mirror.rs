@@ -189,6 +189,7 @@ impl KeptHistory {
                 place,
             });
         }
+        self.history.step();
         while let Some(frame) = self.frames.front().copied()
             && self.history.is_durable(frame.place)
         {
