@@ -26,14 +26,15 @@ pub struct ClusterSelector {
 impl ClusterSelector {
     fn of(leaf: &StreamFunction) -> Option<Self> {
         let name = leaf.reads_cluster().then(|| leaf.selector.name.as_str())?;
-        let name = name.strip_prefix(OF_CLUSTER).filter(|n| !n.is_empty())?;
         let labels = leaf.selector.labels.iter().cloned();
         let (nodes, labels): (Vec<_>, Vec<_>) = labels.partition(|(label, _)| label == NODE);
+        let of_owner = Selector {
+            name: Pattern::new(name.strip_prefix(OF_CLUSTER)?),
+            labels,
+        };
         Some(Self {
-            of_owner: Selector {
-                name: Pattern::new(name),
-                labels,
-            },
+            // Without its first part a name may be none, and then owners would refuse it.
+            of_owner: Selector::parse(&of_owner.to_string()).ok()?,
             nodes: nodes.into_iter().map(|(_, node)| node).collect(),
         })
     }
@@ -128,7 +129,13 @@ mod tests {
             assert_eq!(selector.node(), node, "{text}");
             assert_eq!(selector.matches(&busy, "b"), matches, "{text}");
         }
-        for text in ["disk.busy.ratio{node=b}", "cluster.", "clusters.x", "*"] {
+        for text in [
+            "disk.busy.ratio{node=b}",
+            "cluster.",
+            "cluster. {a=b}",
+            "clusters.x",
+            "*",
+        ] {
             assert_eq!(selector(text), None, "{text}");
         }
     }

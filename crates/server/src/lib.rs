@@ -14,6 +14,7 @@ mod control;
 mod counts;
 mod declared;
 mod deliver;
+mod demand;
 mod execute;
 mod export;
 mod fault;
@@ -35,7 +36,7 @@ mod view;
 mod watch;
 
 pub use config::{IngestConfig, NodeInfo, ServerConfig, ServerError, ServerLimits};
-pub use control::Control;
+pub use control::{Control, HeldDemand};
 pub use counts::RequestCounts;
 pub use export::{
     ExportConfig, ExportCounts, ExportHeaders, ExportReceiver, ExportSelection, ExportStatus,

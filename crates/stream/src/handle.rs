@@ -174,7 +174,7 @@ impl StreamReader {
 
     /// Number of the first sample that the ring has had. A mirror may begin in the middle of a
     /// stream's life.
-    fn first(&self) -> u64 {
+    pub fn first(&self) -> u64 {
         self.map.word(self.first_at).load(Ordering::Relaxed)
     }
 
@@ -196,7 +196,8 @@ impl StreamReader {
     }
 
     /// Appends the samples after number `cursor` to `out`, oldest first, as far as the ring holds
-    /// them. `None` if the stream has ended.
+    /// them. `None` if the stream has ended. A mirror begins in the middle of a stream's life: with a
+    /// cursor of 0, samples from before that do not count as lost.
     pub fn scan(&self, cursor: u64, out: &mut Vec<Sample>) -> Option<RingScan> {
         self.scan_some(cursor, u64::MAX, out)
     }
@@ -214,6 +215,10 @@ impl StreamReader {
         }
         // Another process has written it: no number is believed beyond what there is.
         let first = self.first().min(count);
+        let before = match cursor {
+            0 => first.saturating_sub(1),
+            _ => 0,
+        };
         let oldest = line::oldest_whole(count, self.depth).max(first);
         let from = (cursor + 1).max(oldest);
         let last = count.min(from.saturating_add(limit) - 1);
@@ -230,7 +235,7 @@ impl StreamReader {
         out.drain(base..base + (first - from) as usize);
         Some(RingScan {
             cursor: last,
-            lost: first - cursor - 1,
+            lost: first - cursor.max(before) - 1,
         })
     }
 

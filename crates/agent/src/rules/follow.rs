@@ -59,7 +59,7 @@ struct Followed {
     key: StreamKey,
     entry: Arc<DirectoryEntry>,
     handle: StreamReader,
-    /// Whether it is of a mirror, which begins in the middle of a stream's life.
+    /// Whether it is of a mirror.
     is_mirrored: bool,
     is_read: bool,
     cursor: u64,
@@ -439,9 +439,8 @@ impl Followed {
         if self.handle.count().is_some_and(|count| count > self.cursor) {
             samples.clear();
             if let Some(scan) = self.handle.scan(self.cursor, samples) {
-                let is_loss = scan.lost > 0 && !(self.is_mirrored && self.cursor == 0);
                 self.cursor = scan.cursor;
-                if is_loss {
+                if scan.lost > 0 {
                     rules.missed(self.key, scan.lost);
                 }
                 for sample in samples.iter() {
