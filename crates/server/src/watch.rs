@@ -233,11 +233,7 @@ impl Watcher {
                 continue;
             };
             if count > watched.cursor {
-                // A mirror begins in the middle of a stream's life.
-                let cursor = match watched.cursor {
-                    0 => stream.handle.first().saturating_sub(1).min(count),
-                    cursor => cursor,
-                };
+                let cursor = stream.handle.cursor_from(watched.cursor);
                 let from = cursor.max(count.saturating_sub(TICK_SAMPLES_MAX));
                 self.scanned.clear();
                 let Some(scan) = stream.handle.scan(from, &mut self.scanned) else {

@@ -174,8 +174,18 @@ impl StreamReader {
 
     /// Number of the first sample that the ring has had. A mirror may begin in the middle of a
     /// stream's life.
-    pub fn first(&self) -> u64 {
+    fn first(&self) -> u64 {
         self.map.word(self.first_at).load(Ordering::Relaxed)
+    }
+
+    /// The cursor of a reader that has seen the samples up to `cursor`. One that has seen none (0) begins
+    /// where the ring began: what a mirror has never had is not lost.
+    pub fn cursor_from(&self, cursor: u64) -> u64 {
+        let count = self.count().unwrap_or_default();
+        match cursor {
+            0 => self.first().min(count).saturating_sub(1),
+            cursor => cursor,
+        }
     }
 
     /// Time of the last look at the resource, ns since the epoch; 0 if there was none, or if the
@@ -196,8 +206,7 @@ impl StreamReader {
     }
 
     /// Appends the samples after number `cursor` to `out`, oldest first, as far as the ring holds
-    /// them. `None` if the stream has ended. A mirror begins in the middle of a stream's life: with a
-    /// cursor of 0, samples from before that do not count as lost.
+    /// them. `None` if the stream has ended.
     pub fn scan(&self, cursor: u64, out: &mut Vec<Sample>) -> Option<RingScan> {
         self.scan_some(cursor, u64::MAX, out)
     }
@@ -215,10 +224,6 @@ impl StreamReader {
         }
         // Another process has written it: no number is believed beyond what there is.
         let first = self.first().min(count);
-        let before = match cursor {
-            0 => first.saturating_sub(1),
-            _ => 0,
-        };
         let oldest = line::oldest_whole(count, self.depth).max(first);
         let from = (cursor + 1).max(oldest);
         let last = count.min(from.saturating_add(limit) - 1);
@@ -235,7 +240,7 @@ impl StreamReader {
         out.drain(base..base + (first - from) as usize);
         Some(RingScan {
             cursor: last,
-            lost: first - cursor.max(before) - 1,
+            lost: first - cursor - 1,
         })
     }
 

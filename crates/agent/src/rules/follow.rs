@@ -438,7 +438,8 @@ impl Followed {
     fn feed(&mut self, rules: &mut Rules, samples: &mut Vec<Sample>) {
         if self.handle.count().is_some_and(|count| count > self.cursor) {
             samples.clear();
-            if let Some(scan) = self.handle.scan(self.cursor, samples) {
+            let cursor = self.handle.cursor_from(self.cursor);
+            if let Some(scan) = self.handle.scan(cursor, samples) {
                 self.cursor = scan.cursor;
                 if scan.lost > 0 {
                     rules.missed(self.key, scan.lost);
