@@ -20,6 +20,9 @@ pub(crate) struct Answer {
     pub body: Vec<u8>,
 }
 
+/// Parses the bytes that have come, and whether these are all; `None` if more are needed.
+type ParseAnswer = fn(&[u8], bool) -> io::Result<Option<Answer>>;
+
 /// Posts JSON to the agent of a run directory, and waits for the answer up to the given time.
 pub(crate) fn post(
     run_dir: &RunDir,
@@ -34,7 +37,7 @@ pub(crate) fn post(
         body.len()
     );
     let mut stream = run_dir.connect(door)?;
-    exchange(&mut stream, &request, wait, &parse)
+    exchange(&mut stream, &request, wait, parse)
 }
 
 /// Gets a stream of events from the agent of a run directory: returns its first event, or a whole answer
@@ -47,7 +50,7 @@ pub(crate) fn open(
 ) -> io::Result<(UnixStream, Answer)> {
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let mut stream = run_dir.connect(door)?;
-    let answer = exchange(&mut stream, &request, wait, &parse_first)?;
+    let answer = exchange(&mut stream, &request, wait, parse_first)?;
     stream.set_nonblocking(true)?;
     Ok((stream, answer))
 }
@@ -57,7 +60,7 @@ fn exchange(
     stream: &mut UnixStream,
     request: &str,
     wait: Duration,
-    parse: &dyn Fn(&[u8], bool) -> io::Result<Option<Answer>>,
+    parse: ParseAnswer,
 ) -> io::Result<Answer> {
     let clock = SystemClock::new();
     let left = || {

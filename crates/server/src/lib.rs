@@ -19,6 +19,7 @@ mod execute;
 mod export;
 mod fault;
 mod fire;
+mod followed;
 mod history;
 mod ingest;
 mod json;

@@ -25,8 +25,8 @@ use crate::app::App;
 use crate::blocking;
 use crate::control::HeldDemand;
 use crate::deliver::claimed;
-use crate::demand::{self, FollowedNode};
 use crate::fault::Fault;
+use crate::followed::{FollowedNode, demand_event};
 use crate::json::{StreamJson, TickJson, ValueJson};
 use crate::share::HeldPlace;
 use crate::view::{ServedView, ServedViews, StreamId};
@@ -130,7 +130,7 @@ impl Watcher {
         if let Some(demand @ Err(_)) = &self.demand
             && !std::mem::replace(&mut self.has_told, true)
         {
-            out.extend(demand::event(demand));
+            out.extend(demand_event(demand));
         }
         let view = self.views.current(now_ns).ok();
         if let Some(view) = &view
