@@ -374,6 +374,9 @@ def test_what_is_wrong_in_the_configuration_is_said(start: Start) -> None:
     assert "letters" in refused("--cluster", "my rack")
     assert "letters" in refused("--cluster", "rack", "--node", "a/b")
     assert "--cluster" in refused("--listen", "127.0.0.1:0")
+    # Without certificates, any user of the machine could read as a node what only some users may read.
+    config = QUICK + '[cluster]\npublications = ["all", "u*"]\n'
+    assert "cluster.publications" in refused("--cluster", "rack", "--listen", "127.0.0.1:0", config=config)
 
 
 def test_an_agent_alone_says_so(start: Start) -> None:

@@ -69,6 +69,7 @@ fn rate(burst: i64) -> Result<(f64, f64), Fault> {
         reach: FeedReach::Rings,
         window_bytes: 16 << 20,
         streams_max: STREAMS,
+        scope: "".into(),
     });
     let node: Arc<str> = "subscriber".into();
     let mut sink = Nowhere::default();

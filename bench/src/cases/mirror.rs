@@ -301,6 +301,7 @@ impl Node {
             incarnation,
             nodes: vec![Pattern::new("*")],
             wanted: vec!["*".into()],
+            scopes: vec![Pattern::new("all")],
             mirrors_max: 1,
             bounds: MirrorBounds {
                 streams_max: STREAMS,

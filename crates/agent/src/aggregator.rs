@@ -19,8 +19,8 @@ use barograph_fabric::{DurableHistories, DurableHistory, HistoryOpening};
 use barograph_model::{
     ConfigError, NS_PER_S, Pattern, Quality, Sample, Selector, SeriesId, Span, StreamKey,
 };
-use barograph_recorder::{ArchiveConfig, Backoff, History, Job, World, make_parent, publish};
-use barograph_stream::{AGENT_DOCUMENT, AgentDocument, RunDir};
+use barograph_recorder::{ArchiveConfig, Backoff, History, Job, World, publish};
+use barograph_stream::{AGENT_DOCUMENT, AgentDocument, RunDir, make_public_dir};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -277,7 +277,7 @@ impl NodeHistory {
         };
         let dir = config.dir.clone();
         // Everyone may read it, as the archive of the node itself.
-        let made = std::fs::create_dir_all(&shared.dir).and_then(|()| make_parent(&dir));
+        let made = std::fs::create_dir_all(&shared.dir).and_then(|()| make_public_dir(&dir));
         made.map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         let history = History::start(&config, node, &shared.world);
         if let Some(trouble) = history.trouble() {

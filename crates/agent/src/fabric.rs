@@ -5,8 +5,8 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -22,8 +22,8 @@ use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{Clock, ConfigError, NS_PER_S, Pattern};
 use barograph_recorder::{ArchiveConfig, World};
 use barograph_stream::{
-    CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, Incarnation, PEERS_DOCUMENT, RunDir,
-    SUBSCRIBERS_DOCUMENT, SegmentReader,
+    CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, Incarnation, PEERS_DOCUMENT, RunDir, SCOPE_OF_ALL,
+    SUBSCRIBERS_DOCUMENT, SegmentReader, SegmentTicks,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,11 @@ pub struct ClusterConfig {
     pub peers: Vec<String>,
     /// Streams of other nodes that are mirrored into memory of this one.
     pub mirror: Vec<String>,
+    /// Publications of applications that other nodes may mirror, and that are mirrored from them, by who may
+    /// read them: `all`, the users as `u1000`, the groups as `g100`, and patterns such as `u*`. Only `all` is
+    /// possible without certificates. Numbers of users and groups must mean the same on all nodes.
+    /// `cluster.mirror` chooses the streams.
+    pub publications: Vec<String>,
     /// Names of the nodes that are mirrored, as patterns such as `rack1-*`.
     pub mirror_nodes: Vec<String>,
     /// Most nodes that are mirrored.
@@ -106,6 +111,7 @@ impl Default for ClusterConfig {
             listen: Vec::new(),
             peers: Vec::new(),
             mirror: mirror.map(str::to_owned).to_vec(),
+            publications: vec![SCOPE_OF_ALL.to_owned()],
             mirror_nodes: vec!["*".to_owned()],
             mirrors_max: 64,
             streams_max: 4_096,
@@ -178,6 +184,7 @@ impl ClusterConfig {
             incarnation,
             nodes: nodes.map(Pattern::new).collect(),
             wanted: [&self.mirror[..], &self.aggregator.streams[..]].concat(),
+            scopes: self.publications.iter().map(Pattern::new).collect(),
             mirrors_max: self.mirrors_max,
             bounds: MirrorBounds {
                 streams_max: self.streams_max,
@@ -207,6 +214,22 @@ impl ClusterConfig {
                 "it needs certificates, because without them any user of the machine can be such \
                      a node: `baro cluster init` and `baro cluster join` make them"
                     .into(),
+        }))
+    }
+
+    /// Fails if publications that only some users may read are to cross nodes although any user of the
+    /// machine can be a node.
+    fn check_publications(&self, transport: &ZenohTransport) -> Result<(), AgentError> {
+        let is_public = |scope: &String| scope == SCOPE_OF_ALL;
+        if self.publications.iter().all(is_public) || transport.certificate_expires_ns().is_some() {
+            return Ok(());
+        }
+        Err(AgentError::from(ConfigError {
+            key: "cluster.publications",
+            value: self.publications.join(", "),
+            reason: "without certificates only `all` can be in it, because any user of the machine can be a \
+                     node and read what is sent: `baro cluster init` and `baro cluster join` make them"
+                .into(),
         }))
     }
 
@@ -279,6 +302,7 @@ impl Fabric {
         };
         let transport = config.join(hello, &credentials, list, clock)?;
         config.check_callers(&transport)?;
+        config.check_publications(&transport)?;
         revocations.kept = transport.revocation_list();
         let waker = transport.waker();
         let mut fabric = FabricNode::new(
@@ -316,13 +340,12 @@ impl Fabric {
             clock: Arc::clone(clock),
             revocations,
             state,
-            has_subscribers: Arc::default(),
+            subscribed: Arc::default(),
             is_over: Arc::clone(&started.is_over),
         };
         let news = News {
-            segment,
             waker,
-            has_subscribers: Arc::clone(&shell.has_subscribers),
+            subscribed: Arc::clone(&shell.subscribed),
             is_over: Arc::clone(&started.is_over),
         };
         started.spawn("baro-fabric", move || shell.run())?;
@@ -390,21 +413,26 @@ struct FabricShell {
     clock: Arc<dyn Clock>,
     revocations: RevocationFile,
     state: ClusterState,
-    has_subscribers: Arc<AtomicBool>,
+    subscribed: SubscribedSegments,
     is_over: Arc<AtomicBool>,
 }
+
+/// The segments to which other nodes subscribe.
+type SubscribedSegments = Arc<Mutex<Vec<Arc<SegmentReader>>>>;
 
 impl FabricShell {
     fn run(mut self) {
         let (mut published_ns, mut published) = (i64::MIN, 0);
+        let mut subscriptions = 0;
         while !self.is_over.load(Ordering::Acquire) {
             let now_ns = self.clock.now_ns();
             self.desk.step(&mut self.fabric, &mut self.insights, now_ns);
             let insights_ns = self.insights.step(&mut self.fabric, now_ns);
             let deadline_ns = self.fabric.step(now_ns).min(insights_ns);
-            let has_subscribers = self.fabric.has_subscribers();
-            self.has_subscribers
-                .store(has_subscribers, Ordering::Release);
+            if self.fabric.subscriptions() != subscriptions {
+                subscriptions = self.fabric.subscriptions();
+                *lock(&self.subscribed) = self.fabric.subscribed();
+            }
             let has_changed = self.fabric.changes() != published;
             let pause_ns = if has_changed {
                 PUBLISH_NS_MIN
@@ -513,9 +541,8 @@ fn read_bounded(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
 /// The thread that wakes the fabric when this node's streams have changed and somebody subscribes to
 /// them.
 struct News {
-    segment: Arc<SegmentReader>,
     waker: ZenohWaker,
-    has_subscribers: Arc<AtomicBool>,
+    subscribed: SubscribedSegments,
     is_over: Arc<AtomicBool>,
 }
 
@@ -526,16 +553,22 @@ impl News {
     )]
     fn run(self) {
         while !self.is_over.load(Ordering::Acquire) {
-            if !self.has_subscribers.load(Ordering::Acquire) {
+            let subscribed = lock(&self.subscribed).clone();
+            if subscribed.is_empty() {
                 std::thread::sleep(NEWS_WAIT);
                 continue;
             }
-            let seen = self.segment.tick();
+            let seen = SegmentTicks::of(&subscribed);
             self.waker.wake();
             std::thread::sleep(NEWS_PAUSE);
-            self.segment.wait_tick(seen, NEWS_WAIT);
+            seen.wait(NEWS_WAIT);
         }
     }
+}
+
+/// Nothing that holds the lock can leave half a list behind.
+fn lock(subscribed: &SubscribedSegments) -> MutexGuard<'_, Vec<Arc<SegmentReader>>> {
+    subscribed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes the documents of a node that is in no cluster.

@@ -134,6 +134,7 @@ impl Member {
             incarnation,
             nodes: vec![Pattern::new(mirrored)],
             wanted: vec!["disk.*".into()],
+            scopes: vec![Pattern::new("all")],
             mirrors_max: usize::MAX,
             bounds: MirrorBounds {
                 streams_max: STREAMS,

@@ -3,7 +3,7 @@
 use barograph_model::Pattern;
 use barograph_stream::{Incarnation, RunDir};
 
-use crate::mirror_segment::MirrorBounds;
+use crate::mirror_room::MirrorBounds;
 
 /// What a node does in its cluster.
 #[derive(Clone, Debug)]
@@ -16,6 +16,9 @@ pub struct NodeConfig {
     pub nodes: Vec<Pattern>,
     /// Selectors of the streams that are mirrored, of each of these nodes.
     pub wanted: Vec<String>,
+    /// Names of the scopes whose publications other nodes may mirror, and are mirrored from them, as
+    /// patterns.
+    pub scopes: Vec<Pattern>,
     /// Most nodes that are mirrored.
     pub mirrors_max: usize,
     /// The bounds of each mirror.
@@ -25,6 +28,11 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
+    /// Whether the publications of a scope cross nodes.
+    pub(crate) fn takes_scope(&self, scope: &str) -> bool {
+        self.scopes.iter().any(|pattern| pattern.matches(scope))
+    }
+
     /// Whether streams of the node are mirrored, if any are wanted.
     pub(crate) fn mirrors(&self, node: &str) -> bool {
         self.nodes.iter().any(|pattern| pattern.matches(node))

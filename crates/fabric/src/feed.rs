@@ -47,6 +47,10 @@ pub struct Feed {
     retired: Vec<u32>,
     /// Whether the streams of the feed's beginning have all been announced.
     is_complete: bool,
+    /// The scopes that are published beside this segment, if the subscriber is to be told of them.
+    scopes: Arc<[Arc<str>]>,
+    /// Whether the subscriber has been told.
+    has_told_scopes: bool,
     next_reference: u32,
     /// The lane that the next frame begins with, so that a busy stream does not starve others.
     turn: usize,
@@ -98,6 +102,8 @@ impl Feed {
             lanes: Vec::new(),
             retired: Vec::new(),
             is_complete: false,
+            scopes: Arc::from([]),
+            has_told_scopes: true,
             next_reference: 0,
             turn: 0,
             number: 0,
@@ -107,6 +113,15 @@ impl Feed {
             intervals_ns: i64::MIN,
             counts: FeedCounts::default(),
             samples: Vec::new(),
+        }
+    }
+
+    /// Has the subscriber told that these scopes are published beside this segment.
+    pub(crate) fn tell_scopes(&mut self, scopes: &Arc<[Arc<str>]>) {
+        // A feed begins without any.
+        if self.scopes != *scopes {
+            self.scopes = Arc::clone(scopes);
+            self.has_told_scopes = false;
         }
     }
 
@@ -305,6 +320,10 @@ impl Feed {
                 value_bytes_max: lane.entry.value_bytes_max,
                 interval_ns: lane.interval_ns,
             });
+        }
+        // Before the sign that the feed is complete, after which a subscriber knows that there are none.
+        if !std::mem::replace(&mut self.has_told_scopes, true) {
+            writer.scopes(&self.scopes);
         }
         if !is_catching_up && !std::mem::replace(&mut self.is_complete, true) {
             writer.complete();

@@ -19,6 +19,7 @@ mod writer;
 pub use announcement::Announcement;
 pub use batch::Batch;
 pub use fault::FrameFault;
+pub(crate) use header::feed_of;
 pub use header::{FrameHeader, FrameKind, empty_frame, is_of_samples};
 pub use layout::{FRAME_BYTES_MAX, HEADER_BYTES, VERSION};
 pub use reader::{FrameReader, Section};

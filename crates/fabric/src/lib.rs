@@ -14,12 +14,15 @@ mod feed_search;
 pub mod frame;
 mod history;
 mod mirror;
+mod mirror_room;
 mod mirror_segment;
 mod node;
 mod node_mirror;
+mod own_scopes;
 mod past;
 mod publisher;
 mod question;
+mod scope_mirrors;
 pub mod security;
 mod subscriber;
 pub mod transport;
@@ -31,13 +34,13 @@ pub use feed::{BEAT_NS, Feed};
 pub use feed_lane::FeedCounts;
 pub use history::{DurableHistories, DurableHistory, HistoryOpening};
 pub use mirror::{Mirror, MirrorCounts, MirrorSink, Received};
-pub use mirror_segment::MirrorBounds;
+pub use mirror_room::MirrorBounds;
 pub use node::{FabricNode, FabricStatus};
 pub use past::{
     EndedList, EndedQuery, EndedSeries, LifePoint, PastGap, PastReading, PastRun, PastSamples,
     PastSource,
 };
-pub use publisher::{POSITIONS_TOTAL_MAX, Publisher, SUBSCRIBERS_MAX};
+pub use publisher::{POSITIONS_TOTAL_MAX, PublishedScopes, Publisher, SUBSCRIBERS_MAX};
 pub use question::{
     ANSWER_BYTES_MAX, AskedQuestion, NodeAnswer, NodeAnswers, NodeReply, QUESTION_BYTES_MAX,
     QuestionKind,

@@ -5,6 +5,7 @@
 //! from where it is, so that the owner's rings and archive fill the hole.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use barograph_model::{NS_PER_S, Sample, SeriesId, StreamKey, ValueType};
 use barograph_stream::Incarnation;
@@ -73,6 +74,21 @@ pub struct MirrorCounts {
     pub unplaced: u64,
 }
 
+impl MirrorCounts {
+    /// The counts of two mirrors together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            frames: self.frames + other.frames,
+            known: self.known + other.known,
+            refused: self.refused + other.refused,
+            holes: self.holes + other.holes,
+            samples: self.samples + other.samples,
+            missed: self.missed + other.missed,
+            unplaced: self.unplaced + other.unplaced,
+        }
+    }
+}
+
 /// The streams of another node's segment, as far as its feed has brought them here.
 #[derive(Debug)]
 pub struct Mirror {
@@ -86,6 +102,8 @@ pub struct Mirror {
     /// Time of the newest registration of a stream up to which all streams were announced, ns since the
     /// epoch; 0 before the first feed that was whole.
     newest_life_ns: i64,
+    /// The scopes that the owner publishes beside these streams.
+    scopes: Vec<Arc<str>>,
     counts: MirrorCounts,
     batch: Batch,
 }
@@ -105,6 +123,8 @@ struct OpenFeed {
     is_whole: bool,
     /// Time of the newest registration among the announced streams, ns since the epoch.
     newest_life_ns: i64,
+    /// Whether it has told scopes.
+    has_told_scopes: bool,
 }
 
 /// The life of a stream at its owner.
@@ -147,6 +167,7 @@ impl Mirror {
             lives: HashMap::new(),
             had: HashMap::new(),
             newest_life_ns: 0,
+            scopes: Vec::new(),
             counts: MirrorCounts::default(),
             batch: Batch::empty(),
         }
@@ -166,6 +187,11 @@ impl Mirror {
         self.newest_life_ns
     }
 
+    /// The scopes of applications that the owner publishes beside these streams, as it has told them last.
+    pub fn scopes(&self) -> &[Arc<str>] {
+        &self.scopes
+    }
+
     /// Expects the frames of feed `id` from now on; those of earlier feeds are ignored.
     pub fn expect(&mut self, id: u64) {
         self.feed = Some(OpenFeed {
@@ -176,6 +202,7 @@ impl Mirror {
             streams: HashMap::new(),
             is_whole: false,
             newest_life_ns: 0,
+            has_told_scopes: false,
         });
     }
 
@@ -285,6 +312,7 @@ impl Mirror {
                 Section::Complete => self.end_lives_before(sink),
                 Section::Interval(reference, ns) => self.interval_changed(reference, ns, sink),
                 Section::Batch => self.take_batch(batch, sink),
+                Section::Scopes(names) => self.scopes_told(names),
             };
             fault.ok_or(FrameFault::Malformed { part: "references" })?;
         }
@@ -338,12 +366,21 @@ impl Mirror {
         let feed = self.feed.as_mut()?;
         let id = feed.id;
         feed.is_whole = true;
+        if !feed.has_told_scopes {
+            self.scopes.clear();
+        }
         self.newest_life_ns = self.newest_life_ns.max(feed.newest_life_ns);
         self.had.clear();
         let over = self.lives.extract_if(|_, life| life.announced.0 != id);
         let mut keys: Vec<StreamKey> = over.filter_map(|(_, life)| life.key).collect();
         keys.sort_by_key(|key| key.0);
         keys.into_iter().for_each(|key| sink.retire(key));
+        Some(())
+    }
+
+    fn scopes_told(&mut self, names: Vec<Arc<str>>) -> Option<()> {
+        self.feed.as_mut()?.has_told_scopes = true;
+        self.scopes = names;
         Some(())
     }
 

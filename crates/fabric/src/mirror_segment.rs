@@ -2,23 +2,14 @@
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::sync::Arc;
 
 use barograph_model::{Sample, StreamKey};
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamError, StreamWriter};
 
 use crate::frame::Announcement;
 use crate::mirror::MirrorSink;
-
-/// The bounds of one node's mirror.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MirrorBounds {
-    /// Most streams.
-    pub streams_max: usize,
-    /// Most samples of a stream; the owner's ring may hold more.
-    pub depth_max: u32,
-    /// Most bytes of all rings.
-    pub ring_bytes_max: usize,
-}
+use crate::mirror_room::{MirrorBounds, MirrorRoom};
 
 /// A stream of the segment.
 #[derive(Debug)]
@@ -27,6 +18,8 @@ struct MirroredStream {
     writer: Option<StreamWriter>,
     /// What its owner has announced.
     announced: Announcement,
+    /// Bytes of room that it has taken.
+    room_bytes: usize,
 }
 
 /// A segment that a feed fills.
@@ -34,6 +27,8 @@ struct MirroredStream {
 pub(crate) struct MirrorSegment {
     segment: Segment,
     depth_max: u32,
+    /// Room that other segments have a part in.
+    room: Option<Arc<MirrorRoom>>,
     /// The streams by key.
     streams: Vec<Option<MirroredStream>>,
     free: Vec<StreamKey>,
@@ -44,14 +39,13 @@ pub(crate) struct MirrorSegment {
 }
 
 impl MirrorSegment {
-    /// Makes an empty segment for the node of this name.
+    /// Makes an empty segment in this directory, for streams of the node of this name.
     pub(crate) fn create(
-        run_dir: &RunDir,
+        dir: &RunDir,
         node: &str,
         bounds: &MirrorBounds,
         now_ns: i64,
     ) -> Result<Self, StreamError> {
-        let dir = run_dir.mirror(node);
         let made = DirBuilder::new()
             .recursive(true)
             .mode(0o755)
@@ -69,11 +63,18 @@ impl MirrorSegment {
         Ok(Self {
             segment: Segment::create(&dir.segment(), config, now_ns)?,
             depth_max: bounds.depth_max,
+            room: None,
             streams: Vec::new(),
             free: Vec::new(),
             woken: 0,
             refused: 0,
         })
+    }
+
+    /// Takes the room of its streams from this one, too.
+    pub(crate) fn within(mut self, room: Arc<MirrorRoom>) -> Self {
+        self.room = Some(room);
+        self
     }
 
     /// Publishes that the owner was heard at `now_ns`, by this node's clock, in ns since the epoch.
@@ -108,18 +109,30 @@ impl MirrorSegment {
             .as_mut()
     }
 
-    fn register(&mut self, announced: &Announcement) -> Option<StreamWriter> {
+    /// Depth and longest value of the ring of a stream.
+    fn ring_of(&self, announced: &Announcement) -> (Option<u32>, Option<u32>) {
         let depth = announced.depth.clamp(2, self.depth_max);
         let value_bytes_max = Some(announced.value_bytes_max).filter(|bytes| *bytes > 0);
+        (Some(depth), value_bytes_max)
+    }
+
+    fn register(&mut self, announced: &Announcement) -> Option<StreamWriter> {
+        let (depth, value_bytes_max) = self.ring_of(announced);
         let writer = self.segment.register_sized(
             &announced.descriptor,
-            Some(depth),
+            depth,
             value_bytes_max,
             announced.life_ns,
         );
         let writer = writer.ok()?;
         self.segment.expect_interval(&writer, announced.interval_ns);
         Some(writer)
+    }
+
+    fn give_room_back(&self, bytes: usize) {
+        if let Some(room) = &self.room {
+            room.give_back(bytes);
+        }
     }
 
     /// Makes this the number of the stream's next sample. If there are samples already, the ring
@@ -143,9 +156,28 @@ impl MirrorSegment {
     }
 }
 
+impl Drop for MirrorSegment {
+    fn drop(&mut self) {
+        let streams = std::mem::take(&mut self.streams);
+        for stream in streams.into_iter().flatten() {
+            self.give_room_back(stream.room_bytes);
+        }
+    }
+}
+
 impl MirrorSink for MirrorSegment {
     fn declare(&mut self, announced: &Announcement) -> Option<StreamKey> {
-        let writer = self.register(announced)?;
+        let (depth, value_bytes_max) = self.ring_of(announced);
+        let ring_bytes = self
+            .segment
+            .ring_bytes(&announced.descriptor, depth, value_bytes_max);
+        if let Some(room) = &self.room {
+            room.take(ring_bytes)?;
+        }
+        let Some(writer) = self.register(announced) else {
+            self.give_room_back(ring_bytes);
+            return None;
+        };
         let next = StreamKey(self.streams.len() as u32);
         let key = self.free.pop().unwrap_or(next);
         if key == next {
@@ -154,6 +186,7 @@ impl MirrorSink for MirrorSegment {
         self.streams[key.0 as usize] = Some(MirroredStream {
             writer: Some(writer),
             announced: announced.clone(),
+            room_bytes: ring_bytes,
         });
         Some(key)
     }
@@ -164,6 +197,7 @@ impl MirrorSink for MirrorSegment {
             if let Some(writer) = stream.writer {
                 self.segment.retire(writer);
             }
+            self.give_room_back(stream.room_bytes);
             self.free.push(key);
         }
     }

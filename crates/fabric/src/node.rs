@@ -16,6 +16,7 @@ use crate::frame::is_of_samples;
 use crate::history::{DurableHistories, HistoryOpening};
 use crate::mirror::Received;
 use crate::node_mirror::NodeMirror;
+use crate::own_scopes::OwnScopes;
 use crate::past::PastSource;
 use crate::publisher::Publisher;
 use crate::question::{AskedQuestion, NodeAnswers, QuestionKind, Questions, is_of_questions};
@@ -40,6 +41,7 @@ pub struct FabricNode<T> {
     /// The streams that somebody on this node needs beside those that the configuration wants.
     demanded: Vec<StreamDemand>,
     publisher: Publisher,
+    own_scopes: OwnScopes,
     nodes: BTreeMap<Arc<str>, OtherNode>,
     refusals: VecDeque<String>,
     changes: u64,
@@ -112,6 +114,7 @@ impl<T: Transport> FabricNode<T> {
             demanded: Vec::new(),
             config,
             publisher: Publisher::new(segment),
+            own_scopes: OwnScopes::default(),
             nodes: BTreeMap::new(),
             refusals: VecDeque::new(),
             changes: 0,
@@ -143,7 +146,7 @@ impl<T: Transport> FabricNode<T> {
         for (node, other) in &mut self.nodes {
             if let Some(mirror) = &mut other.mirror {
                 let (selectors, _) = selectors_of(node, &self.config.wanted, &self.demanded);
-                mirror.subscriber.set_selectors(selectors);
+                mirror.set_selectors(&selectors);
             }
         }
     }
@@ -176,17 +179,22 @@ impl<T: Transport> FabricNode<T> {
             while let Some(message) = mirror.due(now_ns) {
                 let _ = self.transport.send(node, message);
             }
-            mirror.segment.wake();
-            deadline_ns = deadline_ns.min(mirror.subscriber.deadline_ns());
+            mirror.wake();
+            deadline_ns = deadline_ns.min(mirror.deadline_ns());
         }
         self.tidy(now_ns);
         deadline_ns
     }
 
-    /// Whether other nodes subscribe to this node's streams. Then each change of a stream is a reason
-    /// for a step.
-    pub fn has_subscribers(&self) -> bool {
-        self.publisher.subscribers() > 0
+    /// A number that grows whenever another node subscribes or ends a subscription.
+    pub fn subscriptions(&self) -> u64 {
+        self.publisher.changes()
+    }
+
+    /// The segments to which other nodes subscribe. Each change of a stream in them is a reason for a
+    /// step.
+    pub fn subscribed(&self) -> Vec<Arc<SegmentReader>> {
+        self.publisher.subscribed()
     }
 
     /// A number that grows whenever a node appears, goes or is refused.
@@ -226,9 +234,7 @@ impl<T: Transport> FabricNode<T> {
         let round_trips: BTreeMap<Arc<str>, Option<i64>> = round_trips.collect();
         let status = |(node, other): (&Arc<str>, &OtherNode)| {
             let mirror = other.mirror.as_ref();
-            let counts = mirror.map(|mirror| mirror.subscriber.mirror().counts());
-            let counts = counts.unwrap_or_default();
-            let refused = mirror.map_or(0, |mirror| mirror.segment.refused);
+            let counts = mirror.map(|mirror| mirror.counts()).unwrap_or_default();
             let sent_ns = mirror.map_or(0, |mirror| mirror.subscriber.mirror().sent_ns());
             let state = match other.is_connected {
                 true => "connected",
@@ -246,9 +252,9 @@ impl<T: Transport> FabricNode<T> {
                 heard_ts: other.heard_ns,
                 round_trip_ns,
                 ahead_ns: (sent_ns > 0).then_some(ahead_ns),
-                streams: mirror.map_or(0, |mirror| mirror.segment.streams() as u64),
+                streams: mirror.map_or(0, |mirror| mirror.streams() as u64),
                 samples: counts.samples,
-                missed: counts.missed + counts.unplaced + refused,
+                missed: counts.missed + counts.unplaced,
                 holes: counts.holes,
                 fault: other.fault.clone(),
             }
@@ -353,7 +359,7 @@ impl<T: Transport> FabricNode<T> {
         if let Some(known) = self.nodes.get_mut(&node) {
             known.is_connected = true;
             if let Some(mirror) = &mut known.mirror {
-                mirror.subscriber.ask_again();
+                mirror.ask_again();
             }
             return;
         }
@@ -476,6 +482,10 @@ impl<T: Transport> FabricNode<T> {
                 other.heard_ns = now_ns;
                 other.fault.clone_from(&mirror.trouble);
                 mirror.segment.heard(now_ns);
+                if mirror.has_new_scopes() {
+                    let of = (&self.config, &**from);
+                    mirror.follow_scopes(of, (&mut self.next_feed, now_ns));
+                }
             }
             Ok(_) => {}
             Err(fault) => other.fault = Some(format!("a frame was refused: {fault}")),
@@ -489,8 +499,13 @@ impl<T: Transport> FabricNode<T> {
             return;
         }
         self.tidied_ns = now_ns;
-        for other in self.nodes.values_mut() {
+        if let Some(scopes) = self.own_scopes.look(&self.config, now_ns) {
+            self.publisher.set_scopes(scopes);
+        }
+        for (node, other) in &mut self.nodes {
             if let Some(mirror) = &mut other.mirror {
+                let next_feed = (&mut self.next_feed, now_ns);
+                mirror.follow_scopes((&self.config, node), next_feed);
                 mirror.tidy();
                 if mirror.trouble.is_some() {
                     other.fault.clone_from(&mirror.trouble);

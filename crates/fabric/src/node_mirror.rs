@@ -9,8 +9,9 @@ use barograph_stream::StreamError;
 use crate::config::NodeConfig;
 use crate::frame::{Announcement, FeedReach, FrameFault};
 use crate::history::DurableHistory;
-use crate::mirror::{MirrorSink, Received};
+use crate::mirror::{MirrorCounts, MirrorSink, Received};
 use crate::mirror_segment::MirrorSegment;
+use crate::scope_mirrors::ScopeMirrors;
 use crate::subscriber::{Subscriber, SubscriberConfig};
 
 /// The mirror of one node.
@@ -18,6 +19,7 @@ use crate::subscriber::{Subscriber, SubscriberConfig};
 pub(crate) struct NodeMirror {
     pub(crate) subscriber: Subscriber,
     pub(crate) segment: MirrorSegment,
+    pub(crate) scopes: ScopeMirrors,
     /// What is wrong with the history at present.
     pub(crate) trouble: Option<String>,
     history: Option<KeptHistory>,
@@ -58,13 +60,20 @@ impl NodeMirror {
             },
             window_bytes: config.window_bytes,
             streams_max: config.bounds.streams_max,
+            scope: "".into(),
         });
         if let Some(history) = &history {
             subscriber.keep_durably(&history.positions());
         }
         let mut mirror = Self {
             subscriber,
-            segment: MirrorSegment::create(&config.run_dir, node, &config.bounds, now_ns)?,
+            segment: MirrorSegment::create(
+                &config.run_dir.mirror(node),
+                node,
+                &config.bounds,
+                now_ns,
+            )?,
+            scopes: ScopeMirrors::new(config, node),
             trouble: None,
             history: history.map(|history| KeptHistory {
                 history,
@@ -83,6 +92,9 @@ impl NodeMirror {
 
     /// Takes in a frame of samples that came at `now_ns`, ns since the epoch.
     pub(crate) fn receive(&mut self, frame: &[u8], now_ns: i64) -> Result<Received, FrameFault> {
+        if let Some(received) = self.scopes.receive(frame, now_ns) {
+            return received;
+        }
         let mut sinks = MirrorSinks {
             segment: &mut self.segment,
             history: self.history.as_mut().map(|kept| &mut *kept.history),
@@ -95,14 +107,71 @@ impl NodeMirror {
         if let Some(kept) = &mut self.history {
             kept.attend(&mut self.subscriber);
         }
-        self.subscriber.due(now_ns)
+        self.subscriber
+            .due(now_ns)
+            .or_else(|| self.scopes.due(now_ns))
+    }
+
+    /// Time of the next [`Self::due`] that may give a message if nothing is received before.
+    pub(crate) fn deadline_ns(&self) -> i64 {
+        let of_node = self.subscriber.deadline_ns();
+        of_node.min(self.scopes.deadline_ns())
+    }
+
+    /// Wants these streams from now on.
+    pub(crate) fn set_selectors(&mut self, selectors: &[String]) {
+        self.subscriber.set_selectors(selectors.to_vec());
+        self.scopes.set_selectors(selectors);
+    }
+
+    /// Asks for new feeds, since the owner may have lost the present ones.
+    pub(crate) fn ask_again(&mut self) {
+        self.subscriber.ask_again();
+        self.scopes.ask_again();
+    }
+
+    /// Whether the owner has told of other scopes than are followed.
+    pub(crate) fn has_new_scopes(&self) -> bool {
+        self.scopes.are_new(self.subscriber.mirror().scopes())
+    }
+
+    /// Begins and ends the mirrors of scopes as the owner has told. `next_feed` is the number of a feed
+    /// that no feed had before.
+    pub(crate) fn follow_scopes(&mut self, of: (&NodeConfig, &str), next_feed: (&mut u64, i64)) {
+        let scopes = self.subscriber.mirror().scopes();
+        self.scopes.follow(scopes, of, next_feed);
+        // What is demanded is not in the configuration.
+        self.scopes.set_selectors(self.subscriber.selectors());
+    }
+
+    /// Wakes those who wait for what was written.
+    pub(crate) fn wake(&mut self) {
+        self.segment.wake();
+        self.scopes.wake();
+    }
+
+    /// Number of streams, those of scopes too.
+    pub(crate) fn streams(&self) -> usize {
+        self.segment.streams() + self.scopes.streams()
+    }
+
+    /// What was taken in so far.
+    pub(crate) fn counts(&self) -> MirrorCounts {
+        let of_node = self.subscriber.mirror().counts();
+        let of_node = MirrorCounts {
+            missed: of_node.missed + self.segment.refused,
+            ..of_node
+        };
+        of_node.plus(self.scopes.counts())
     }
 
     /// Does what is due once a second.
     pub(crate) fn tidy(&mut self) {
         self.segment.give_memory_back();
+        self.scopes.give_memory_back();
+        self.trouble.clone_from(&self.scopes.trouble);
         if let Some(kept) = &mut self.history {
-            self.trouble = kept.history.beat();
+            self.trouble = kept.history.beat().or(self.trouble.take());
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The publisher of a segment's streams: the feeds of all its subscribers.
+//! The publisher of a node's streams: the feeds of all its subscribers. A subscriber has one feed of the
+//! node's own segment, and one of each scope of applications that is published and that it asks for.
 //!
 //! Every subscriber is a stranger: their number, the streams of each and the bytes on the way are
 //! bounded, and a subscriber that falls silent is forgotten.
@@ -6,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use barograph_model::Selector;
 use barograph_stream::{Incarnation, SegmentReader, SubscribersRow};
 
 use crate::catch_up::CatchUps;
 use crate::feed::{BEAT_NS, Feed};
 use crate::feed_lane::FeedCounts;
 use crate::feed_past::CatchUpState;
-use crate::frame::{FrameFault, FrameHeader, FrameKind, Subscription};
+use crate::frame::{FrameFault, FrameHeader, FrameKind, POSITIONS_MAX, Subscription};
 use crate::past::PastSource;
 
 /// Time without an acknowledgement after which a subscriber is forgotten, in ns. A living one
@@ -20,24 +22,37 @@ use crate::past::PastSource;
 const FORGET_NS: i64 = 10 * BEAT_NS;
 /// Most subscribers at a time.
 pub const SUBSCRIBERS_MAX: usize = 1_024;
+/// Most feeds of scopes at a time.
+const SCOPE_FEEDS_MAX: usize = 4 * SUBSCRIBERS_MAX;
 /// Most positions of all feeds together: how far each subscriber had each series when its feed began.
 pub const POSITIONS_TOTAL_MAX: usize = 1 << 20;
-/// Most subscribers without a feed whose counts are kept by name. Of further ones, those whose feed
+/// Most positions of the feeds of one subscriber.
+const POSITIONS_OF_NODE_MAX: usize = 4 * POSITIONS_MAX;
+/// Most subscriptions without a feed whose counts are kept by name. Of further ones, those whose feed
 /// ended the longest ago are counted together.
 const TOTALS_MAX: usize = SUBSCRIBERS_MAX;
 
-/// The feeds of a segment, one for each subscriber.
+/// The subscribing node, and the scope that it subscribes to: empty for the node's own streams.
+type FeedKey = (Arc<str>, Arc<str>);
+
+/// The segments of the published scopes of applications, by name of the scope.
+pub type PublishedScopes = BTreeMap<Arc<str>, Arc<SegmentReader>>;
+
+/// The feeds of a node, one for each subscriber and segment.
 #[derive(Debug)]
 pub struct Publisher {
     segment: Arc<SegmentReader>,
-    /// By name of the subscribing node.
-    feeds: BTreeMap<Arc<str>, SubscribedFeed>,
-    /// The subscriber that was served last.
-    served: Option<Arc<str>>,
+    scopes: PublishedScopes,
+    /// The names of the scopes, as feeds tell them.
+    scope_names: Arc<[Arc<str>]>,
+    feeds: BTreeMap<FeedKey, SubscribedFeed>,
+    /// The feed that was served last.
+    served: Option<FeedKey>,
+    /// Number of times that a feed has begun or ended.
+    changes: u64,
     refused: u64,
-    /// What was sent in feeds that have ended, by name of the subscribing node: at most
-    /// [`TOTALS_MAX`] of them.
-    totals: BTreeMap<Arc<str>, EndedFeeds>,
+    /// What was sent in feeds that have ended: at most [`TOTALS_MAX`] of them.
+    totals: BTreeMap<FeedKey, EndedFeeds>,
     /// What was sent to subscribers of which nothing else is known any more.
     forgotten: FeedCounts,
     /// What the feeds that catch up may take together.
@@ -75,8 +90,11 @@ impl Publisher {
     pub fn new(segment: Arc<SegmentReader>) -> Self {
         Self {
             segment,
+            scopes: BTreeMap::new(),
+            scope_names: Arc::from([]),
             feeds: BTreeMap::new(),
             served: None,
+            changes: 0,
             refused: 0,
             totals: BTreeMap::new(),
             forgotten: FeedCounts::default(),
@@ -90,6 +108,25 @@ impl Publisher {
         self.past = Some(source);
     }
 
+    /// Publishes these scopes from now on. Feeds of a scope that has gone, or has another segment, end.
+    pub fn set_scopes(&mut self, scopes: PublishedScopes) {
+        let is_over = |(_, scope): &FeedKey, known: &SubscribedFeed| {
+            let published = scopes.get(scope);
+            let is_same = |segment| Arc::ptr_eq(segment, known.feed.segment());
+            !scope.is_empty() && !published.is_some_and(is_same)
+        };
+        let over = self.feeds.iter().filter(|(key, known)| is_over(key, known));
+        let over: Vec<FeedKey> = over.map(|(key, _)| key.clone()).collect();
+        over.iter().for_each(|key| self.end(key));
+        self.scope_names = scopes.keys().cloned().collect();
+        self.scopes = scopes;
+        for ((_, scope), known) in &mut self.feeds {
+            if scope.is_empty() {
+                known.feed.tell_scopes(&self.scope_names);
+            }
+        }
+    }
+
     /// Takes in a message of the node `from`, which the transport vouches for, at `now_ns` (ns since
     /// the epoch). Returns whether it was used: a message of a feed that has ended is not, and a
     /// subscription that arrives after a newer one of the same subscriber is not.
@@ -100,9 +137,9 @@ impl Publisher {
         now_ns: i64,
     ) -> Result<bool, FrameFault> {
         let (header, body) = FrameHeader::read(frame)?;
-        let feed = self.feeds.get_mut(from);
-        let feed = feed.filter(|known| known.feed.id() == header.feed);
-        match (header.kind, feed) {
+        let key = self.key_of(from, header.feed);
+        let known = key.as_ref().and_then(|key| self.feeds.get_mut(key));
+        match (header.kind, known) {
             (FrameKind::Subscribe, Some(known)) => {
                 // The request came twice.
                 known.heard_ns = now_ns;
@@ -110,26 +147,7 @@ impl Publisher {
             }
             (FrameKind::Subscribe, None) => {
                 let (subscription, selectors) = Subscription::read(body)?;
-                let known = self.feeds.get(from);
-                if known.is_some_and(|known| known.is_newer_than(&header)) {
-                    return Ok(false);
-                }
-                if !self.has_room(from, subscription.positions.len()) {
-                    self.refused += 1;
-                    return Ok(false);
-                }
-                self.end(from);
-                let segment = Arc::clone(&self.segment);
-                let past = self.past.clone();
-                let past = past.map(|source| (source, &self.catch_ups));
-                let feed = Feed::new(segment, header.feed, (&subscription, selectors), past);
-                let known = SubscribedFeed {
-                    feed,
-                    incarnation: header.incarnation,
-                    heard_ns: now_ns,
-                };
-                self.feeds.insert(Arc::clone(from), known);
-                Ok(true)
+                Ok(self.subscribe(from, &header, (&subscription, selectors), now_ns))
             }
             (FrameKind::Acknowledge, Some(known)) => {
                 known.heard_ns = now_ns;
@@ -137,7 +155,7 @@ impl Publisher {
                 Ok(true)
             }
             (FrameKind::Unsubscribe, Some(_)) => {
-                self.end(from);
+                key.iter().for_each(|key| self.end(key));
                 Ok(true)
             }
             (FrameKind::Acknowledge | FrameKind::Unsubscribe, None) => Ok(false),
@@ -147,28 +165,98 @@ impl Publisher {
         }
     }
 
-    /// Makes the next frame for a subscriber, each in turn; `None` if nobody is to be sent anything
+    /// Begins a feed. Returns whether it was: not if it has no room, if the scope is not published, or if
+    /// the node has subscribed anew since it sent this.
+    fn subscribe(
+        &mut self,
+        from: &Arc<str>,
+        header: &FrameHeader,
+        (subscription, selectors): (&Subscription, Vec<Selector>),
+        now_ns: i64,
+    ) -> bool {
+        let key = (Arc::clone(from), Arc::clone(&subscription.scope));
+        let known = self.feeds.get(&key);
+        if known.is_some_and(|known| known.is_newer_than(header)) {
+            return false;
+        }
+        let is_of_node = subscription.scope.is_empty();
+        let segment = match is_of_node {
+            true => Some(&self.segment),
+            false => self.scopes.get(&subscription.scope),
+        };
+        let Some(segment) = segment.cloned() else {
+            return false;
+        };
+        if !self.has_room(&key, subscription.positions.len()) {
+            self.refused += 1;
+            return false;
+        }
+        self.end(&key);
+        // Archives of scopes are not read for other nodes.
+        let past = self.past.clone().filter(|_| is_of_node);
+        let past = past.map(|source| (source, &self.catch_ups));
+        let mut feed = Feed::new(segment, header.feed, (subscription, selectors), past);
+        if is_of_node {
+            feed.tell_scopes(&self.scope_names);
+        }
+        let known = SubscribedFeed {
+            feed,
+            incarnation: header.incarnation,
+            heard_ns: now_ns,
+        };
+        self.feeds.insert(key, known);
+        self.changes += 1;
+        true
+    }
+
+    /// The key of a subscriber's feed of this number.
+    fn key_of(&self, node: &Arc<str>, feed: u64) -> Option<FeedKey> {
+        let from = self.feeds.range((Arc::clone(node), "".into())..);
+        let mut feeds = from.take_while(|((of, _), _)| of == node);
+        let found = feeds.find(|(_, known)| known.feed.id() == feed);
+        found.map(|(key, _)| key.clone())
+    }
+
+    /// Makes the next frame for a subscriber, each feed in turn; `None` if nobody is to be sent anything
     /// at `now_ns`.
     pub fn due(&mut self, now_ns: i64) -> Option<(Arc<str>, Vec<u8>)> {
         self.forget(now_ns);
         let after = self.served.take();
-        let is_after = |name: &Arc<str>| after.as_ref().is_some_and(|after| name > after);
-        let mut names: Vec<Arc<str>> = self.feeds.keys().cloned().collect();
-        let split = names.partition_point(|name| !is_after(name));
-        names.rotate_left(if after.is_some() { split } else { 0 });
-        for name in names {
-            let feed = self.feeds.get_mut(&name)?;
-            if let Some(frame) = feed.feed.next_frame(now_ns, Vec::new()) {
-                self.served = Some(Arc::clone(&name));
-                return Some((name, frame));
+        let is_after = |key: &FeedKey| after.as_ref().is_some_and(|after| key > after);
+        let mut keys: Vec<FeedKey> = self.feeds.keys().cloned().collect();
+        let split = keys.partition_point(|key| !is_after(key));
+        keys.rotate_left(if after.is_some() { split } else { 0 });
+        for key in keys {
+            let known = self.feeds.get_mut(&key)?;
+            if let Some(frame) = known.feed.next_frame(now_ns, Vec::new()) {
+                let node = Arc::clone(&key.0);
+                self.served = Some(key);
+                return Some((node, frame));
             }
         }
         None
     }
 
+    /// A number that grows whenever a feed begins or ends.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The segments that somebody subscribes to.
+    pub fn subscribed(&self) -> Vec<Arc<SegmentReader>> {
+        let mut scopes: Vec<&Arc<str>> = self.feeds.keys().map(|(_, scope)| scope).collect();
+        scopes.sort_unstable();
+        scopes.dedup();
+        let segment = |scope: &Arc<str>| match scope.is_empty() {
+            true => Some(Arc::clone(&self.segment)),
+            false => self.scopes.get(scope).cloned(),
+        };
+        scopes.into_iter().filter_map(segment).collect()
+    }
+
     /// Number of subscribers.
     pub fn subscribers(&self) -> usize {
-        self.feeds.len()
+        self.feeds.keys().filter(|key| is_of_node(key)).count()
     }
 
     /// Number of subscriptions that were refused because there were [`SUBSCRIBERS_MAX`] subscribers, or
@@ -183,11 +271,12 @@ impl Publisher {
         subscribers.fold(self.forgotten, FeedCounts::plus)
     }
 
-    /// The subscribers by name, those without a feed too: what was sent to each of them, and what was
-    /// given up.
+    /// The subscriptions by node and scope, those without a feed too: what was sent for each of them, and
+    /// what was given up.
     pub fn sent_to(&self) -> Vec<SubscribersRow> {
-        let row = |(node, counts, state): (&Arc<str>, FeedCounts, &str)| SubscribersRow {
-            node: node.to_string(),
+        let row = |(key, counts, state): (&FeedKey, FeedCounts, &str)| SubscribersRow {
+            node: key.0.to_string(),
+            scope: key.1.to_string(),
             state: state.to_owned(),
             samples: counts.samples,
             bytes: counts.bytes,
@@ -207,36 +296,41 @@ impl Publisher {
         self.catch_ups.counts()
     }
 
-    /// Name, counts and state of each subscriber.
-    fn rows(&self) -> impl Iterator<Item = (&Arc<str>, FeedCounts, &'static str)> {
+    /// Counts and state of each subscription.
+    fn rows(&self) -> impl Iterator<Item = (&FeedKey, FeedCounts, &'static str)> {
         let without = self.totals.keys();
-        let without = without.filter(|node| !self.feeds.contains_key(*node));
-        let mut nodes: Vec<&Arc<str>> = self.feeds.keys().chain(without).collect();
-        nodes.sort_unstable();
-        nodes.into_iter().map(|node| {
-            let before = self.totals.get(node).map(|ended| ended.counts);
+        let without = without.filter(|key| !self.feeds.contains_key(*key));
+        let mut keys: Vec<&FeedKey> = self.feeds.keys().chain(without).collect();
+        keys.sort_unstable();
+        keys.into_iter().map(|key| {
+            let before = self.totals.get(key).map(|ended| ended.counts);
             let before = before.unwrap_or_default();
-            let Some(SubscribedFeed { feed, .. }) = self.feeds.get(node) else {
-                return (node, before.then(FeedCounts::default()), "gone");
+            let Some(SubscribedFeed { feed, .. }) = self.feeds.get(key) else {
+                return (key, before.then(FeedCounts::default()), "gone");
             };
             let state = match feed.catch_up() {
                 CatchUpState::Waiting => "waiting",
                 CatchUpState::UnderWay => "catching up",
                 CatchUpState::Over => "subscribed",
             };
-            (node, before.then(feed.counts()), state)
+            (key, before.then(feed.counts()), state)
         })
     }
 
-    /// Whether a subscription of the node with so many positions has room.
-    fn has_room(&self, node: &Arc<str>, positions: usize) -> bool {
-        let others = self.feeds.iter().filter(|(name, _)| *name != node);
-        let (mut feeds, mut all) = (0, positions);
-        for (_, known) in others {
-            feeds += 1;
-            all += known.feed.positions();
+    /// Whether a subscription with so many positions has room.
+    fn has_room(&self, key: &FeedKey, positions: usize) -> bool {
+        let (mut feeds, mut all, mut of_node) = (0, positions, positions);
+        for (other, known) in self.feeds.iter().filter(|(other, _)| *other != key) {
+            let held = known.feed.positions();
+            feeds += usize::from(is_of_node(other) == is_of_node(key));
+            all += held;
+            of_node += if other.0 == key.0 { held } else { 0 };
         }
-        feeds < SUBSCRIBERS_MAX && all <= POSITIONS_TOTAL_MAX
+        let feeds_max = match is_of_node(key) {
+            true => SUBSCRIBERS_MAX,
+            false => SCOPE_FEEDS_MAX,
+        };
+        feeds < feeds_max && all <= POSITIONS_TOTAL_MAX && of_node <= POSITIONS_OF_NODE_MAX
     }
 
     fn forget(&mut self, now_ns: i64) {
@@ -244,26 +338,32 @@ impl Publisher {
             |known: &SubscribedFeed| now_ns.abs_diff(known.heard_ns) >= FORGET_NS as u64;
         let is_over = |known: &SubscribedFeed| is_silent(known) || known.feed.is_over();
         let over = self.feeds.iter().filter(|(_, known)| is_over(known));
-        let over: Vec<Arc<str>> = over.map(|(name, _)| Arc::clone(name)).collect();
-        over.iter().for_each(|name| self.end(name));
+        let over: Vec<FeedKey> = over.map(|(key, _)| key.clone()).collect();
+        over.iter().for_each(|key| self.end(key));
     }
 
-    fn end(&mut self, name: &Arc<str>) {
-        let Some(known) = self.feeds.remove(name) else {
+    fn end(&mut self, key: &FeedKey) {
+        let Some(known) = self.feeds.remove(key) else {
             return;
         };
-        let ended = self.totals.entry(Arc::clone(name)).or_default();
+        self.changes += 1;
+        let ended = self.totals.entry(key.clone()).or_default();
         ended.counts = ended.counts.then(known.feed.counts());
         ended.heard_ns = known.heard_ns;
         let without = self.totals.iter();
-        let without = without.filter(|(node, _)| !self.feeds.contains_key(*node));
+        let without = without.filter(|(other, _)| !self.feeds.contains_key(*other));
         if without.clone().count() > TOTALS_MAX
             && let Some((oldest, _)) = without.min_by_key(|(_, ended)| ended.heard_ns)
         {
-            let oldest = Arc::clone(oldest);
+            let oldest = oldest.clone();
             let counts = self.totals.remove(&oldest).map(|ended| ended.counts);
             let counts = counts.unwrap_or_default().then(FeedCounts::default());
             self.forgotten = self.forgotten.plus(counts);
         }
     }
+}
+
+/// Whether a feed is of the node's own segment.
+fn is_of_node((_, scope): &FeedKey) -> bool {
+    scope.is_empty()
 }

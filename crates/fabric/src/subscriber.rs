@@ -5,6 +5,8 @@
 //! nothing can be written, it repeats its last acknowledgement, so that the owner keeps the feed and
 //! sends nothing more than the window allows.
 
+use std::sync::Arc;
+
 use barograph_stream::Incarnation;
 
 use crate::feed::BEAT_NS;
@@ -36,6 +38,8 @@ pub struct SubscriberConfig {
     pub window_bytes: u64,
     /// Most streams.
     pub streams_max: usize,
+    /// The scope of applications whose streams are wanted; empty for the node's own streams.
+    pub scope: Arc<str>,
 }
 
 /// The subscriber to one node's streams.
@@ -150,12 +154,24 @@ impl Subscriber {
         Some(empty_frame(&FrameHeader { number, ..header }))
     }
 
+    /// The selectors of the wanted streams.
+    pub(crate) fn selectors(&self) -> &[String] {
+        &self.config.selectors
+    }
+
     /// Wants these streams from now on.
     pub fn set_selectors(&mut self, selectors: Vec<String>) {
         if self.config.selectors != selectors {
             self.config.selectors = selectors;
             self.is_to_subscribe = true;
         }
+    }
+
+    /// Whether a frame of this feed is for this subscriber.
+    pub(crate) fn is_of(&self, feed: u64) -> bool {
+        self.mirror
+            .progress()
+            .is_some_and(|(present, _)| present == feed)
     }
 
     /// Has the next [`Self::due`] ask for a new feed, since the owner may have lost the present one.
@@ -200,6 +216,7 @@ impl Subscriber {
             positions: self.mirror.positions(),
             reach: self.config.reach,
             newest_life_ns: self.mirror.newest_life_ns(),
+            scope: Arc::clone(&self.config.scope),
         };
         self.mirror.expect(feed);
         self.is_to_subscribe = false;

@@ -12,7 +12,7 @@ use barograph_stream::calls::AckStatus;
 
 use crate::timing::after_rest;
 use barograph_call::Board;
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 
 /// Number of waiting answers from which the lists are written at once.
 const WAITING_MAX: usize = 1 << 16;

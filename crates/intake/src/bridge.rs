@@ -22,7 +22,7 @@ use barograph_bridge::{
     REFUSALS_MAX, RefusedPoints,
 };
 use barograph_model::NS_PER_S;
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 use barograph_stream::ingest::PublicationReaders;
 use barograph_stream::user_name;
 use serde_json::Value as Json;

@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 use crate::scope::{OpenScopes, Scope};
 use crate::shares::Shares;
 use barograph_call::{Board, CallEvent};
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 
 /// Most names of calls that have streams, separately in users' scopes and in that of all; further
 /// names have none.

@@ -34,7 +34,7 @@ use super::shares::Shares;
 use super::timing::{TickClock, after_rest};
 use crate::call_streams::CallStreams;
 use barograph_call::Board;
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 use step::IntakeStage;
 pub(crate) use step::{IntakeEvent, IntakeParts, NextStep};
 

@@ -7,7 +7,7 @@ use barograph_stream::calls::{CallKind, NAME_BYTES_MAX};
 use serde_json::{Value as Json, json};
 
 use barograph_call::KnobBounds;
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 
 /// Most triggers of one process.
 const TRIGGERS_MAX: usize = 256;

@@ -27,7 +27,7 @@ use super::taken::TakenMarks;
 use super::timing::TickClock;
 use about::ProcessStreams;
 use barograph_call::Board;
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 use cells::Cells;
 pub(crate) use declared::REFUSAL_BYTES_MAX;
 pub(crate) use takes::TakeBuffer;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use barograph_archive::{ArchiveRank, Journal, JournalPosition, RingMark};
 use barograph_model::{Clock, Descriptor, Sample, SeriesId, Sink as _, StreamKey};
 use barograph_stream::{
-    ARCHIVE_DOCUMENT, AgentLock, FORECASTS_DOCUMENT, Incarnation, RunDir, SCOPES_DIR,
-    SegmentConfig, StreamError,
+    ARCHIVE_DOCUMENT, AgentLock, FORECASTS_DOCUMENT, Incarnation, RunDir, SCOPES_DIR, ScopeReader,
+    SegmentConfig, StreamError, make_public_dir, make_scope_dir,
 };
 use serde::Serialize;
 use tracing::{info, warn};
@@ -27,7 +27,7 @@ use crate::IntakeConfig;
 pub(crate) use all::OpenScopes;
 use barograph_recorder::{
     ArchiveConfig, DOCUMENTS_NS, ForecastConfig, Forecasts, History, ScopeCopies, ScopeHistories,
-    ScopeReader, Streams, make_dir, make_parent, name_archive, publish,
+    Streams, name_archive, publish,
 };
 use opening::OpenedScope;
 use past::PastReading;
@@ -431,8 +431,8 @@ fn open_history(settings: &ScopeSettings, reader: ScopeReader) -> History {
     };
     let storage = Arc::clone(&world.storage);
     let prepare = move || {
-        make_parent(&scopes)?;
-        if !make_dir(&state_dir, reader)? {
+        make_public_dir(&scopes)?;
+        if !make_scope_dir(&state_dir, reader)? {
             tell_closed(&reader.scope());
         }
         // The archive's past is lost if the names of the directories above it are.

@@ -11,7 +11,7 @@ use barograph_archive::RingMark;
 use barograph_stream::ingest::IngestFile;
 use tracing::debug;
 
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 
 /// Ring number of the marks of values that a program dropped itself: no ring has this number, and
 /// the position is a count.

@@ -110,6 +110,12 @@ impl SnapshotPart {
             .is_some_and(|followed| followed.id.is_mirror)
     }
 
+    /// Whether this is the mirror of another node itself, not that of a scope of it.
+    pub(crate) fn is_mirror_of_node(&self) -> bool {
+        self.followed()
+            .is_some_and(|followed| followed.id.is_mirror_of_node())
+    }
+
     /// The segment at one version of its directory; none if an archive is read alone.
     pub(crate) fn followed(&self) -> Option<&Arc<SegmentPart<SnapshotStream>>> {
         self.followed.as_ref()
@@ -162,7 +168,7 @@ impl StreamsSnapshot {
         if parts.len() > 1 {
             streams.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
         }
-        let mirrors = parts.iter().filter(|part| part.is_mirror());
+        let mirrors = parts.iter().filter(|part| part.is_mirror_of_node());
         let mirrored: Arc<[Arc<str>]> = mirrors.map(|part| Arc::clone(&part.node)).collect();
         let mut snapshot = Self {
             parts,

@@ -279,7 +279,10 @@ fn nodes(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         };
         rows.push(node_row(&own.node, Some(&known)));
     }
-    let mirrors = snapshot.parts.iter().filter(|part| part.is_mirror());
+    let mirrors = snapshot
+        .parts
+        .iter()
+        .filter(|part| part.is_mirror_of_node());
     for part in mirrors.clone() {
         let known = part.segment().map(|segment| OwnNode {
             segment,

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use barograph_archive::{CopyTarget, ObjectTarget, scope_path};
 use barograph_model::ConfigError;
+use barograph_stream::{ScopeReader, make_public_dir, make_scope_dir};
 
-use crate::access::{self, ScopeReader};
 use crate::range::refused;
 
 /// The time between two checks for a stop, in a scope that waits for its turn.
@@ -99,8 +99,8 @@ impl ScopeTarget {
         };
         let place = Path::new(root).join(below);
         let parent: PathBuf = place.parent().unwrap_or(Path::new(root)).into();
-        let made = access::make_parent(&parent)
-            .and_then(|()| access::make_dir(&place, self.reader))
+        let made = make_public_dir(&parent)
+            .and_then(|()| make_scope_dir(&place, self.reader))
             .map(drop);
         made.map_err(|e| format!("cannot make {}: {e}", place.display()))
     }

@@ -4,7 +4,6 @@
 //! The crate stands alone because the sampling thread and the scopes of applications record in the
 //! same way, and mirrors of other nodes will too.
 
-mod access;
 mod archive_config;
 mod backoff;
 mod copies;
@@ -18,7 +17,6 @@ mod streams;
 mod work;
 mod world;
 
-pub use access::{ScopeReader, make_dir, make_parent};
 pub use archive_config::ArchiveConfig;
 pub use backoff::Backoff;
 pub use copies::{ScopeCopies, ScopeTarget};

@@ -210,6 +210,7 @@ document_rows! {
 document_rows! {
     SubscribersRow, SUBSCRIBERS_COLUMNS of SUBSCRIBERS_DOCUMENT:
     node: String = "TEXT",
+    scope: String = "TEXT",
     state: String = "TEXT",
     samples: u64 = "INTEGER",
     bytes: u64 = "INTEGER",

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use barograph_model::{Descriptor, Labels, NS_PER_S, Name, SeriesId};
 
-use crate::run_dir::NODES_DIR;
+use crate::run_dir::{NODES_DIR, SCOPES_DIR};
 use crate::{DirectoryEntry, RunDir, SegmentReader, SegmentState, StreamError};
 
 /// Time between two looks at the names of the run directory, in ns, for readers that may learn a
@@ -53,7 +53,8 @@ pub struct PartId {
     /// Name of the node.
     pub node: Arc<str>,
     /// Name of the scope; empty for the node's own segment. Of the mirror of another node it is the
-    /// path of the mirror in the run directory, such as `nodes/b`.
+    /// path of the mirror in the run directory, such as `nodes/b`, and of a scope in that mirror its path,
+    /// such as `nodes/b/applications/all`.
     pub scope: Arc<str>,
     /// Whether this is the mirror of another node.
     pub is_mirror: bool,
@@ -63,6 +64,12 @@ impl PartId {
     /// Whether this is the segment of the node itself, not that of a scope or a mirror.
     pub fn is_of_node(&self) -> bool {
         self.scope.is_empty()
+    }
+
+    /// Whether this is the segment of another node itself, not that of a scope of it.
+    pub fn is_mirror_of_node(&self) -> bool {
+        // The path of a scope in a mirror has two more steps. A node may have the name of any of them.
+        self.is_mirror && self.scope.matches('/').count() == 1
     }
 }
 
@@ -206,7 +213,7 @@ impl<S: FollowedStream> SegmentFollower<S> {
         Ok(follower)
     }
 
-    /// Follows the mirrors of other nodes as well, from `now_ns` on.
+    /// Follows the mirrors of other nodes as well, and the chosen scopes of each, from `now_ns` on.
     pub fn with_mirrors(mut self, now_ns: i64) -> Result<Self, StreamError> {
         self.set_mirrors(true);
         self.follow(now_ns)?;
@@ -296,9 +303,13 @@ impl<S: FollowedStream> SegmentFollower<S> {
     /// Forgets the scopes and mirrors that have gone, and opens those that have come.
     fn look_for_scopes(&self, parts: &mut Vec<Arc<SegmentPart<S>>>) {
         let mut found = self.scopes.of(&self.run_dir);
-        if self.has_mirrors {
-            let mirrors = self.run_dir.mirrors().into_iter();
-            found.extend(mirrors.map(|(node, dir)| (format!("{NODES_DIR}/{node}"), dir)));
+        let mirrors = self.has_mirrors.then(|| self.run_dir.mirrors());
+        for (node, mirror) in mirrors.unwrap_or_default() {
+            let path = format!("{NODES_DIR}/{node}");
+            let scopes = self.scopes.of(&mirror).into_iter();
+            let of_mirror = |(scope, dir)| (format!("{path}/{SCOPES_DIR}/{scope}"), dir);
+            found.extend(scopes.map(of_mirror));
+            found.push((path, mirror));
         }
         let is_there = |id: &PartId| found.iter().any(|(scope, _)| **scope == *id.scope);
         parts.retain(|part| part.id.is_of_node() || is_there(&part.id));

@@ -19,6 +19,7 @@ compile_error!(
     "segments are little-endian, and reading them takes 64-bit loads from read-only memory"
 );
 
+mod access;
 mod acl;
 pub mod bytes;
 pub mod calls;
@@ -48,6 +49,7 @@ mod trusted_dir;
 mod user;
 mod writer;
 
+pub use access::{ScopeReader, make_public_dir, make_scope_dir};
 pub use acl::{AccessList, Grantee};
 pub use clock::SystemClock;
 pub use documents::{

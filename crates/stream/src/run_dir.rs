@@ -42,9 +42,9 @@ pub const SCOPE_OF_ALL: &str = "all";
 pub struct RunDir {
     path: PathBuf,
     trust: DirTrust,
-    /// If this is the directory of a scope or of a mirror in a run directory: the directory above it
-    /// there, and its name.
-    below: Option<(&'static str, String)>,
+    /// If this is the directory of a scope or of a mirror in a run directory, or that of a scope in a
+    /// mirror: the way to it from the run directory, each step with the directory above and the name.
+    below: Vec<(&'static str, String)>,
 }
 
 /// A socket on which an agent answers HTTP.
@@ -67,7 +67,7 @@ impl RunDir {
         Self {
             path,
             trust,
-            below: None,
+            below: Vec::new(),
         }
     }
 
@@ -105,13 +105,11 @@ impl RunDir {
     /// that was found (not chosen by the user) must belong to this user or root, or be given by
     /// root. [`StreamError::NoAgent`] if there is none.
     pub fn open(&self) -> Result<TrustedDir, StreamError> {
-        let Some((above, name)) = &self.below else {
-            return TrustedDir::open(&self.path, self.trust);
-        };
-        // The run directory is two levels above, by construction.
-        let root = self.path.ancestors().nth(2).unwrap_or(&self.path);
-        let root = TrustedDir::open(root, self.trust)?;
-        root.below(above)?.below(name)
+        // Each step is two levels, by construction.
+        let root = self.path.ancestors().nth(2 * self.below.len());
+        let root = TrustedDir::open(root.unwrap_or(&self.path), self.trust)?;
+        let mut steps = self.below.iter();
+        steps.try_fold(root, |dir, (above, name)| dir.below(above)?.below(name))
     }
 
     fn has_segment(&self) -> bool {
@@ -188,26 +186,29 @@ impl RunDir {
     /// The run directory of a scope: of the publications that one set of readers may see (`u1000`,
     /// `g100`, `all`).
     pub fn scope(&self, scope: &str) -> Self {
-        Self {
-            path: self.path.join(SCOPES_DIR).join(scope),
-            trust: self.trust,
-            below: Some((SCOPES_DIR, scope.to_owned())),
-        }
+        self.step(SCOPES_DIR, scope)
     }
 
     /// The directory of the mirror of another node: its segment has the streams of that node that
     /// the agent has mirrored here.
     pub fn mirror(&self, node: &str) -> Self {
+        self.step(NODES_DIR, node)
+    }
+
+    fn step(&self, above: &'static str, name: &str) -> Self {
+        let mut below = self.below.clone();
+        below.push((above, name.to_owned()));
         Self {
-            path: self.path.join(NODES_DIR).join(node),
+            path: self.path.join(above).join(name),
             trust: self.trust,
-            below: Some((NODES_DIR, node.to_owned())),
+            below,
         }
     }
 
-    /// If this is the directory of a mirror ([`RunDir::mirror`]), the name of the mirrored node.
+    /// If this is the directory of a mirror ([`RunDir::mirror`]) or of a scope in it, the name of the
+    /// mirrored node.
     pub fn mirrored_node(&self) -> Option<&str> {
-        let (above, name) = self.below.as_ref()?;
+        let (above, name) = self.below.first()?;
         (*above == NODES_DIR).then_some(name.as_str())
     }
 

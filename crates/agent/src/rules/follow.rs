@@ -48,7 +48,8 @@ struct Part {
     followed: Arc<SegmentPart<DirectoryEntry>>,
     /// By slot and generation, so that streams get their keys, and are read, in a given order.
     streams: StreamsBySlot,
-    /// Those that rules read under their names in the cluster: of the node's own segment and of mirrors.
+    /// Those that rules read under their names in the cluster: of the node's own segment and of those of
+    /// other nodes, not of scopes, which only some users may read.
     of_cluster: StreamsBySlot,
 }
 
@@ -185,7 +186,7 @@ impl StreamFollower {
         let id = &followed.id;
         let reads = &self.cluster_reads;
         let is_wanted = |entry: &&Arc<DirectoryEntry>| {
-            let is_of_node = id.is_of_node() || id.is_mirror;
+            let is_of_node = id.is_of_node() || id.is_mirror_of_node();
             is_of_node
                 && reads
                     .iter()

@@ -117,6 +117,14 @@ pub fn is_of_samples(frame: &[u8]) -> bool {
     frame.get(KIND_AT) == Some(&(FrameKind::Samples as u8))
 }
 
+/// The feed that a frame says it is of; 0 if it is too short. Nothing of it has been checked.
+pub(crate) fn feed_of(frame: &[u8]) -> u64 {
+    match frame.len() < HEADER_BYTES {
+        true => 0,
+        false => u64_at(frame, FEED_AT),
+    }
+}
+
 /// Makes a frame that is its header alone, such as an acknowledgement.
 pub fn empty_frame(header: &FrameHeader) -> Vec<u8> {
     let mut frame = vec![0; HEADER_BYTES];

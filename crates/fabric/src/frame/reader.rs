@@ -1,6 +1,9 @@
 //! The reader of frames.
 
+use std::sync::Arc;
+
 use barograph_stream::bytes::ByteReader;
+use barograph_stream::{SCOPES_MAX, is_scope};
 
 use super::fault::{FrameFault, malformed};
 use super::header::{FrameHeader, FrameKind};
@@ -16,6 +19,7 @@ pub(super) enum SectionKind {
     Batches = 3,
     Complete = 4,
     Intervals = 5,
+    Scopes = 6,
 }
 
 /// A part of a frame's content, in the order in which it was written.
@@ -29,6 +33,8 @@ pub enum Section {
     Complete,
     /// The reference of a stream, and the interval in which it is looked at from now on, in ns.
     Interval(u32, i64),
+    /// The names of all scopes of applications that the owner publishes beside its own streams.
+    Scopes(Vec<Arc<str>>),
     /// Samples of one stream: they are in the batch that was given to [`FrameReader::next`].
     Batch,
 }
@@ -98,6 +104,9 @@ impl<'a> FrameReader<'a> {
                     batch::read(section, self.base_ns, batch)?;
                     Section::Batch
                 }
+                k if k == SectionKind::Scopes as u8 => {
+                    Section::Scopes(scopes(section).ok_or_else(|| malformed("scopes"))?)
+                }
                 k if k == SectionKind::Complete as u8 => {
                     self.section = ByteReader::new(&[]);
                     Section::Complete
@@ -116,4 +125,11 @@ impl<'a> FrameReader<'a> {
         self.section = ByteReader::new(self.rest.take(bytes)?);
         Some(())
     }
+}
+
+/// Reads the names of scopes.
+fn scopes(cut: &mut ByteReader<'_>) -> Option<Vec<Arc<str>>> {
+    let count = cut.count(1).filter(|count| *count <= SCOPES_MAX)?;
+    let name = |cut: &mut ByteReader<'_>| cut.text().filter(|name| is_scope(name)).map(Arc::from);
+    (0..count).map(|_| name(cut)).collect()
 }

@@ -1,7 +1,10 @@
 //! Subscriptions: what a subscriber wants of a node's streams, and how far it has them already.
 
+use std::sync::Arc;
+
 use barograph_model::{SELECTOR_BYTES_MAX, Selector, SeriesId};
 use barograph_stream::bytes::{ByteReader, put_bytes, put_i64, put_u64};
+use barograph_stream::is_scope;
 
 use super::fault::{FrameFault, malformed};
 use super::header::{FrameHeader, FrameKind};
@@ -72,6 +75,8 @@ pub struct Subscription {
     /// Time of the newest registration of a stream up to which the subscriber knows all streams, ns
     /// since the epoch; 0 if it has never been told all of them.
     pub newest_life_ns: i64,
+    /// The scope of applications whose streams are wanted; empty for the node's own streams.
+    pub scope: Arc<str>,
 }
 
 impl Subscription {
@@ -93,6 +98,9 @@ impl Subscription {
             put_u64(&mut frame, position.number);
         }
         put_i64(&mut frame, self.newest_life_ns);
+        if !self.scope.is_empty() {
+            put_bytes(&mut frame, self.scope.as_bytes());
+        }
         header.seal(&mut frame);
         frame
     }
@@ -124,6 +132,10 @@ impl Subscription {
             .map(|_| position(cut))
             .collect::<Option<_>>()?;
         let newest_life_ns = cut.i64()?;
+        let scope = match cut.is_empty() {
+            true => "",
+            false => cut.text().filter(|scope| is_scope(scope))?,
+        };
         cut.is_empty().then_some(Self {
             selectors,
             window_bytes,
@@ -131,6 +143,7 @@ impl Subscription {
             positions,
             reach,
             newest_life_ns,
+            scope: scope.into(),
         })
     }
 }

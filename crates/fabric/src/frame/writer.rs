@@ -1,7 +1,9 @@
 //! The writer of frames. It writes into one buffer that is used again for every frame.
 
+use std::sync::Arc;
+
 use barograph_model::{Sample, ValueType};
-use barograph_stream::bytes::{put_i64, put_u64};
+use barograph_stream::bytes::{put_bytes, put_i64, put_u64};
 
 use super::header::FrameHeader;
 use super::layout::HEADER_BYTES;
@@ -68,6 +70,15 @@ impl FrameWriter {
     pub fn complete(&mut self) {
         self.section(SectionKind::Complete);
         self.frame.push(1);
+    }
+
+    /// Writes the names of all scopes of applications that are published beside the node's own streams.
+    pub fn scopes(&mut self, names: &[Arc<str>]) {
+        self.section(SectionKind::Scopes);
+        put_u64(&mut self.frame, names.len() as u64);
+        for name in names {
+            put_bytes(&mut self.frame, name.as_bytes());
+        }
     }
 
     /// Writes successive samples of a stream, all of `value_type`; `first` is the number of the

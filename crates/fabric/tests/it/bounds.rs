@@ -34,6 +34,7 @@ pub(crate) fn subscription(window_bytes: u64, streams_max: u64) -> Subscription 
         streams_max,
         positions: Vec::new(),
         reach: FeedReach::Rings,
+        scope: "".into(),
         newest_life_ns: 0,
     }
 }
@@ -226,6 +227,7 @@ proptest! {
         reach in prop::sample::select(REACHES.to_vec()),
         positions in vec((any::<[u8; 16]>(), any::<i64>(), any::<u64>()), 0..20),
         newest_life_ns in any::<i64>(),
+        scope in prop::sample::select(vec!["", "all", "u1000", "g4294967295"]),
     ) {
         let position = |(series, life_ns, number)| Position {
             series: SeriesId(series),
@@ -238,6 +240,7 @@ proptest! {
             streams_max: numbers.1,
             reach,
             newest_life_ns,
+            scope: scope.into(),
             positions: positions.into_iter().map(position).collect(),
         };
         let frame = wanted.write(&header(FrameKind::Subscribe, 1, 0));

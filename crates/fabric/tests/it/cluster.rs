@@ -168,7 +168,7 @@ impl Member {
         Self::with(network, name, number, now_ns, 16, 64)
     }
 
-    fn with(
+    pub(crate) fn with(
         network: &MemoryNetwork,
         name: &str,
         number: u8,
@@ -205,6 +205,7 @@ impl<T: Transport> Member<T> {
             incarnation: Incarnation([number; 16]),
             nodes: vec![Pattern::new("*")],
             wanted: vec!["test.*".into()],
+            scopes: vec![Pattern::new("all"), Pattern::new("u7?")],
             mirrors_max,
             bounds: MirrorBounds {
                 streams_max,

@@ -19,6 +19,7 @@ pub(super) fn subscriber_of_history() -> Subscriber {
         reach: FeedReach::Archive,
         window_bytes: 1 << 16,
         streams_max: 64,
+        scope: "".into(),
     })
 }
 

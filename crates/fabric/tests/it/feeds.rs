@@ -409,6 +409,7 @@ fn run(seed: u64, faults: Faults, restarts: bool, reach: FeedReach) -> (u64, u64
         reach,
         window_bytes: 1 << 16,
         streams_max: 64,
+        scope: "".into(),
     });
     let (mut there, mut back) = (Wire::default(), Wire::default());
     let mut taken = Taken::default();

@@ -1,12 +1,14 @@
 //! Frames: what is written is read back, and foreign bytes are refused without a panic.
 
+use std::sync::Arc;
+
 use crate::exercise::{sealed, take_in};
 use barograph_fabric::frame::{
     Announcement, Batch, FrameFault, FrameHeader, FrameKind, FrameReader, FrameWriter, Section,
     VERSION,
 };
 use barograph_model::{Descriptor, Kind, Labels, Name, Quality, Sample, Unit, Value, ValueType};
-use barograph_stream::Incarnation;
+use barograph_stream::{Incarnation, SCOPES_MAX};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -174,7 +176,9 @@ fn pieces_keep_their_order() {
     writer.announce(&announcement(1, ValueType::Int));
     writer.announce(&announcement(2, ValueType::Int));
     writer.interval(2, -5);
+    writer.scopes(&[]);
     writer.batch((1, ValueType::Int), (1, BASE_NS), &samples);
+    writer.scopes(&["all".into(), "u7".into()]);
     writer.batch((2, ValueType::Int), (8, BASE_NS + 3), &[]);
     assert!(!writer.is_empty());
     let (sections, batches) = read(&writer.finish(&header())).unwrap();
@@ -183,7 +187,9 @@ fn pieces_keep_their_order() {
         Section::Announced(announcement(1, ValueType::Int)),
         Section::Announced(announcement(2, ValueType::Int)),
         Section::Interval(2, -5),
+        Section::Scopes(Vec::new()),
         Section::Batch,
+        Section::Scopes(vec!["all".into(), "u7".into()]),
         Section::Batch,
     ];
     assert_eq!(sections, expect);
@@ -191,6 +197,21 @@ fn pieces_keep_their_order() {
     let look = &batches[1];
     assert_eq!((look.reference, look.first), (2, 8));
     assert_eq!((look.looked_ns, look.samples.len()), (BASE_NS + 3, 0));
+}
+
+#[test]
+fn what_cannot_be_a_scope_is_refused() {
+    let scopes = |names: &[&str]| {
+        let names: Vec<Arc<str>> = names.iter().map(|name| (*name).into()).collect();
+        let mut writer = FrameWriter::begin(Vec::new(), BASE_NS);
+        writer.scopes(&names);
+        read(&writer.finish(&header()))
+    };
+    assert!(scopes(&["all"; SCOPES_MAX]).is_ok());
+    for names in [&["all"; SCOPES_MAX + 1][..], &["../u0"], &["u01"], &[""]] {
+        let malformed = FrameFault::Malformed { part: "scopes" };
+        assert_eq!(scopes(names).unwrap_err(), malformed, "{names:?}");
+    }
 }
 
 #[test]

@@ -96,6 +96,7 @@ fn of_history(segment: &Segment, known: usize, streams_max: u64) -> Subscription
     Subscription {
         positions: positions.collect(),
         reach: FeedReach::Archive,
+        scope: "".into(),
         newest_life_ns: LIFE_NS - NS_PER_S,
         ..subscription(1 << 16, streams_max)
     }

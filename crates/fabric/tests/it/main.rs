@@ -14,6 +14,7 @@ mod feeds;
 mod frames;
 mod given_up;
 mod histories;
+mod scopes;
 mod transport;
 
 /// The seeds of a simulation: the one in `BAROGRAPH_SEED` (a failure names it), or else the first ones, as

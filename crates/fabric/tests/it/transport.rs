@@ -66,6 +66,7 @@ fn a_feed_goes_over_a_transport() {
         reach: FeedReach::Rings,
         window_bytes: 1 << 16,
         streams_max: 8,
+        scope: "".into(),
     });
     let mut taken = Taken::default();
     let sample = |stream: usize, step: i64| Sample::measured(START_NS + step, step * stream as i64);

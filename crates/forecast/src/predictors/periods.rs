@@ -54,9 +54,8 @@ pub(super) enum RepeatingPart {
     Changes,
 }
 
-/// The plans of the transform, made once for all streams. It uses the vector instructions of the
-/// machine, so the last bits of a spectrum differ between machines: they decide between candidates
-/// that are equal, and nothing else.
+/// The plans of the transform, made once for all streams. Without the library's variants for vector
+/// instructions, which take a minute to compile and would make spectra differ between machines.
 pub(super) struct FourierTransform {
     forward: Arc<dyn RealToComplex<f64>>,
     backward: Arc<dyn ComplexToReal<f64>>,

@@ -20,7 +20,7 @@ use crate::identity::{Instances, PROCESS, PublicationIdentity};
 use crate::ledger::LossCause;
 use crate::process::{IntakeRound, REFUSAL_BYTES_MAX};
 use crate::scope::NoStream;
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 
 /// Names and labels that have a stream already, so that no two series share one.
 pub(super) type TakenSeries = HashSet<(ScopeReader, Name, Labels)>;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 use barograph_stream::{CALLS_DOCUMENT, HANDLERS_DOCUMENT, KNOBS_DOCUMENT, PUBLICATIONS_DOCUMENT};
 
 use super::Intake;

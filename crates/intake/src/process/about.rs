@@ -6,7 +6,7 @@ use barograph_model::{Kind, Quality, Sample, StreamKey, Value, ValueType};
 use super::{IntakeRound, PublishingProcess};
 use crate::identity::{PROCESS, PublicationIdentity};
 use crate::scope::OpenScopes;
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 
 /// The streams about a process.
 pub(super) struct ProcessStreams {

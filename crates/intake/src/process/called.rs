@@ -8,7 +8,7 @@ use super::{IntakeRound, PublishingProcess};
 use crate::answers::{CallAnswer, CallAnswers};
 use crate::offers::KnobValue;
 use barograph_call::{Board, CallMember, Offer};
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 
 /// Minor version of ingest files since which writers apply a knob's setting at the end of a frame.
 const FRAMES_SINCE: u32 = 2;

@@ -15,7 +15,7 @@ use super::{DECLARATIONS_MAX, IntakeRound, Publication, PublishingProcess, Targe
 use crate::identity::{PROCESS, PublicationIdentity};
 use crate::scope::NoStream;
 use crate::who::group_of;
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 
 /// Bytes kept for a declaration, beside its texts, and for one that was refused.
 const DECLARED_BYTES: u64 = 1 << 10;

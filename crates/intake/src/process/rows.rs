@@ -3,8 +3,8 @@
 use serde_json::{Value as Json, json};
 
 use super::PublishingProcess;
-use barograph_recorder::ScopeReader;
 use barograph_stream::PublicationsRow;
+use barograph_stream::ScopeReader;
 
 impl PublishingProcess {
     /// One row for each of its publications for these readers.

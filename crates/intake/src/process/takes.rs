@@ -15,7 +15,7 @@ use super::records::{RecordPlace, RecordTimes, in_order, place};
 use super::{IntakeRound, PublishingProcess};
 use crate::ledger::LossCause;
 use crate::taken::DROPPED_RING;
-use barograph_recorder::ScopeReader;
+use barograph_stream::ScopeReader;
 
 /// A counter that begins anew is recorded as 0 at most this long before its first value.
 const ZERO_BEFORE_NS_MAX: i64 = 60 * NS_PER_S;

@@ -15,7 +15,8 @@ use super::{Scope, ScopeSettings};
 use crate::IntakeError;
 use crate::shares::Shares;
 use crate::taken::TakenMarks;
-use barograph_recorder::{Backoff, ScopeReader};
+use barograph_recorder::Backoff;
+use barograph_stream::ScopeReader;
 
 /// Most scopes that are remembered as failed. If there are more, one is forgotten and tried again
 /// when it is next needed.

@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use barograph_archive::RingMark;
 use barograph_model::Clock;
-use barograph_recorder::{History, Job, ScopeReader, make_dir, make_parent, publish};
-use barograph_stream::{AGENT_DOCUMENT, AgentLock, RunDir, SCOPES_DIR, Segment};
+use barograph_recorder::{History, Job, publish};
+use barograph_stream::{
+    AGENT_DOCUMENT, AgentLock, RunDir, SCOPES_DIR, ScopeReader, Segment, make_public_dir,
+    make_scope_dir,
+};
 use serde_json::json;
 
 use super::past::ScopePast;
@@ -62,9 +65,9 @@ fn open(
         let path = path.to_owned();
         move |source| IntakeError::Directory { path, source }
     };
-    make_parent(&above).map_err(io(&above))?;
+    make_public_dir(&above).map_err(io(&above))?;
     let run_dir = settings.run_dir.scope(&name);
-    if !make_dir(run_dir.path(), reader).map_err(io(run_dir.path()))? {
+    if !make_scope_dir(run_dir.path(), reader).map_err(io(run_dir.path()))? {
         tell_closed(&name);
     }
     let lock = run_dir.occupy()?;

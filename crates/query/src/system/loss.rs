@@ -86,7 +86,7 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
         None => Vec::new(),
     };
     rows.extend(subscribers.into_iter().flat_map(|subscriber| {
-        let place = format!("feed to {}", subscriber.node);
+        let place = format!("feed to {}{}", subscriber.node, of_scope(&subscriber.scope));
         let what = feed_losses(&subscriber).into_iter();
         let what = what.filter(|(_, count)| *count > 0);
         what.map(move |(what, count)| row(what, count, place.clone()))

@@ -226,3 +226,17 @@ fn the_past_of_a_window_is_that_of_the_mirror() {
         "{reason}"
     );
 }
+
+#[test]
+fn what_only_some_users_of_another_node_may_read_is_no_stream_of_all_nodes() {
+    let mut rig = ClusterRig::new(true);
+    let mirror = RunDir::new(rig.dir.path()).mirror("b");
+    for scope in ["u1000", "all"] {
+        let mut published = NodeRig::new(&mirror.scope(scope), "b");
+        published.put(rig.now_ns, 9);
+    }
+    rig.execute(HIGH);
+    assert_eq!(rig.step(), [] as [&str; 0]);
+    let (_, own, of_cluster) = rig.followed();
+    assert_eq!((own, of_cluster), (2, 2), "a.level of both nodes");
+}

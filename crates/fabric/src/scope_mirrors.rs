@@ -1,0 +1,209 @@
+//! The mirrors of one node's scopes: what applications publish there, for the readers that they allow.
+//!
+//! Each scope has a feed and a segment of its own, so that the file system guards it here as it does on
+//! its node. They are apart from the mirror of the node itself, which never waits for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use barograph_stream::{RunDir, ScopeReader, StreamError, make_public_dir, make_scope_dir};
+
+use crate::config::NodeConfig;
+use crate::frame::{FeedReach, FrameFault, feed_of};
+use crate::mirror::{MirrorCounts, Received};
+use crate::mirror_room::{MirrorBounds, MirrorRoom};
+use crate::mirror_segment::MirrorSegment;
+use crate::subscriber::{Subscriber, SubscriberConfig};
+
+/// The mirrors of one node's scopes.
+#[derive(Debug)]
+pub(crate) struct ScopeMirrors {
+    /// The directory of the node's mirror.
+    dir: RunDir,
+    mirrors: BTreeMap<Arc<str>, ScopeMirror>,
+    /// The scopes that the owner had at the last [`Self::follow`].
+    followed: Vec<Arc<str>>,
+    room: Arc<MirrorRoom>,
+    /// What the mirrors that have ended had taken in.
+    ended: MirrorCounts,
+    /// Why a scope has no mirror at present.
+    pub(crate) trouble: Option<String>,
+}
+
+/// The mirror of one scope.
+#[derive(Debug)]
+struct ScopeMirror {
+    subscriber: Subscriber,
+    segment: MirrorSegment,
+}
+
+impl ScopeMirrors {
+    /// Has no mirror yet.
+    pub(crate) fn new(config: &NodeConfig, node: &str) -> Self {
+        Self {
+            dir: config.run_dir.mirror(node),
+            mirrors: BTreeMap::new(),
+            followed: Vec::new(),
+            room: Arc::new(MirrorRoom::new(config.bounds)),
+            ended: MirrorCounts::default(),
+            trouble: None,
+        }
+    }
+
+    /// Whether these are other scopes than those of the last [`Self::follow`].
+    pub(crate) fn are_new(&self, scopes: &[Arc<str>]) -> bool {
+        self.followed != scopes
+    }
+
+    /// Begins the mirrors of these scopes, as far as they are wanted, and ends all others. Tries again what
+    /// has failed before. `next_feed` is the number of a feed that no feed had before.
+    pub(crate) fn follow(
+        &mut self,
+        scopes: &[Arc<str>],
+        (config, node): (&NodeConfig, &str),
+        (next_feed, now_ns): (&mut u64, i64),
+    ) {
+        self.trouble = None;
+        self.followed = scopes.to_vec();
+        let is_over = |scope: &Arc<str>| !scopes.contains(scope);
+        let over = self.mirrors.extract_if(.., |scope, _| is_over(scope));
+        for (scope, mirror) in over.collect::<Vec<_>>() {
+            self.ended = self.ended.plus(mirror.counts());
+            drop(mirror);
+            let _ = std::fs::remove_dir_all(self.dir.scope(&scope).path());
+        }
+        for scope in scopes.iter().filter(|scope| config.takes_scope(scope)) {
+            if self.mirrors.contains_key(scope) {
+                continue;
+            }
+            *next_feed = next_feed.wrapping_add(1 << 32);
+            let dir = self.dir.scope(scope);
+            let room = Arc::clone(&self.room);
+            match ScopeMirror::create(config, (node, scope, &dir), room, (*next_feed, now_ns)) {
+                Ok(mirror) => drop(self.mirrors.insert(Arc::clone(scope), mirror)),
+                Err(error) => self.trouble = Some(format!("publications of {scope}: {error}")),
+            }
+        }
+    }
+
+    /// Takes in a frame that came at `now_ns`, ns since the epoch; `None` if it is of another feed.
+    pub(crate) fn receive(
+        &mut self,
+        frame: &[u8],
+        now_ns: i64,
+    ) -> Option<Result<Received, FrameFault>> {
+        let feed = feed_of(frame);
+        let mut mirrors = self.mirrors.values_mut();
+        mirrors
+            .find(|mirror| mirror.subscriber.is_of(feed))
+            .map(|mirror| {
+                let segment = &mut mirror.segment;
+                let received = mirror.subscriber.receive(frame, now_ns, segment);
+                if received == Ok(Received::Taken) {
+                    segment.heard(now_ns);
+                }
+                received
+            })
+    }
+
+    /// Makes the next message to the owner that is due at `now_ns`; `None` if there is none.
+    pub(crate) fn due(&mut self, now_ns: i64) -> Option<Vec<u8>> {
+        let mut mirrors = self.mirrors.values_mut();
+        mirrors.find_map(|mirror| mirror.subscriber.due(now_ns))
+    }
+
+    /// Time of the next [`Self::due`] that may give a message if nothing is received before.
+    pub(crate) fn deadline_ns(&self) -> i64 {
+        let mirrors = self.mirrors.values();
+        let deadlines = mirrors.map(|mirror| mirror.subscriber.deadline_ns());
+        deadlines.min().unwrap_or(i64::MAX)
+    }
+
+    /// Wants these streams from now on.
+    pub(crate) fn set_selectors(&mut self, selectors: &[String]) {
+        for mirror in self.mirrors.values_mut() {
+            mirror.subscriber.set_selectors(selectors.to_vec());
+        }
+    }
+
+    /// Asks for new feeds, since the owner may have lost the present ones.
+    pub(crate) fn ask_again(&mut self) {
+        for mirror in self.mirrors.values_mut() {
+            mirror.subscriber.ask_again();
+        }
+    }
+
+    /// Wakes those who wait for what was written.
+    pub(crate) fn wake(&mut self) {
+        for mirror in self.mirrors.values_mut() {
+            mirror.segment.wake();
+        }
+    }
+
+    /// Gives the memory of ended streams back; call it once per second.
+    pub(crate) fn give_memory_back(&mut self) {
+        for mirror in self.mirrors.values_mut() {
+            mirror.segment.give_memory_back();
+        }
+    }
+
+    /// Number of streams.
+    pub(crate) fn streams(&self) -> usize {
+        self.mirrors.values().map(|m| m.segment.streams()).sum()
+    }
+
+    /// What was taken in so far, that of ended mirrors too.
+    pub(crate) fn counts(&self) -> MirrorCounts {
+        let counts = self.mirrors.values().map(ScopeMirror::counts);
+        counts.fold(self.ended, MirrorCounts::plus)
+    }
+}
+
+impl ScopeMirror {
+    fn create(
+        config: &NodeConfig,
+        (node, scope, dir): (&str, &Arc<str>, &RunDir),
+        room: Arc<MirrorRoom>,
+        (first_feed, now_ns): (u64, i64),
+    ) -> Result<Self, StreamError> {
+        let make = || {
+            let reader = ScopeReader::of(scope).ok_or(std::io::ErrorKind::InvalidInput)?;
+            dir.path().parent().map_or(Ok(()), make_public_dir)?;
+            // Without access-control lists, this node's agent alone may read it, as on its own node.
+            make_scope_dir(dir.path(), reader)
+        };
+        make().map_err(|source| StreamError::Io {
+            what: "make",
+            path: dir.path().to_owned(),
+            source,
+        })?;
+        // One scope has half of the room of all.
+        let bounds = MirrorBounds {
+            streams_max: config.bounds.streams_max.div_ceil(2),
+            ring_bytes_max: config.bounds.ring_bytes_max / 2,
+            ..config.bounds
+        };
+        let segment = MirrorSegment::create(dir, node, &bounds, now_ns)?;
+        let subscriber = Subscriber::new(SubscriberConfig {
+            incarnation: config.incarnation,
+            first_feed,
+            selectors: config.wanted.clone(),
+            reach: FeedReach::Rings,
+            window_bytes: config.window_bytes,
+            streams_max: bounds.streams_max,
+            scope: Arc::clone(scope),
+        });
+        Ok(Self {
+            subscriber,
+            segment: segment.within(room),
+        })
+    }
+
+    fn counts(&self) -> MirrorCounts {
+        let counts = self.subscriber.mirror().counts();
+        MirrorCounts {
+            missed: counts.missed + self.segment.refused,
+            ..counts
+        }
+    }
+}

@@ -1,0 +1,90 @@
+"""Publications of applications that other nodes of the cluster read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import barograph
+from harness import PATIENCE_SECONDS, QUICK, Agent, environment, eventually
+from test_cluster import Start, cluster, nodes_of
+
+CONFIG = QUICK + '[cluster]\nmirror = ["node.*", "app.solver.*"]\n'
+
+
+# Publishes a value for these readers, and each further one that it reads.
+SOLVER = """
+import sys, barograph
+publication = barograph.publication("solver", {"residual": "1"}, readers=sys.argv[1])
+for value in iter(sys.stdin.readline, ""):
+    publication.put(residual=float(value))
+    publication.frame()
+"""
+
+
+class Solver:
+    """A program beside an agent that publishes what it is told, and has ended after the block."""
+
+    def __init__(self, agent: Agent, readers: str) -> None:
+        self.program = subprocess.Popen(
+            [sys.executable, "-c", SOLVER, readers],
+            stdin=subprocess.PIPE,
+            text=True,
+            env=environment(BAROGRAPH_RUN_DIR=str(agent.run_dir)),
+        )
+
+    def put(self, value: float) -> None:
+        print(value, file=self.program.stdin, flush=True)
+
+    def __enter__(self) -> Solver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.program.communicate(timeout=PATIENCE_SECONDS)
+
+
+def scopes(agent: Agent) -> set[str]:
+    """The readers of the publications that others mirror from this node."""
+    return {row["scope"] for row in agent.sql("SELECT scope FROM subscribers")}
+
+
+def test_what_everyone_may_read_is_read_on_other_nodes(start: Start) -> None:
+    _, (a, b, c) = cluster(start, ["a", "b", "c"], CONFIG)
+    # What only its user may read stays on its node.
+    with Solver(b, "all") as on_b, Solver(c, "all") as on_c, Solver(b, "owner") as private:
+        private.put(7.0)
+        on_b.put(0.5)
+        on_c.put(0.25)
+        values = "SELECT node, value FROM cluster_app_solver_residual WHERE newest ORDER BY node"
+        expected = [{"node": "b", "value": 0.5}, {"node": "c", "value": 0.25}]
+        table = "cluster_app_solver_residual"
+        eventually(lambda: nodes_of(a, table) == {"b", "c"} and a.sql(values) == expected, "both values")
+        assert nodes_of(a, "app_solver_residual") == set(), "this node has none of its own"
+        assert a.sql("SELECT node, value FROM b_app_solver_residual WHERE newest") == [{"node": "b", "value": 0.5}]
+        assert [row["state"] for row in a.sql("SELECT state FROM nodes ORDER BY node")] == ["live"] * 3
+        # As a program, a command and a client of HTTP read them.
+        other = barograph.connect(str(a.run_dir)).of_node("b")
+        assert other.latest("app.solver.residual").value == 0.5
+        assert [row["value"] for row in a.ask("latest", "app.solver.residual", "--node", "c")] == [0.25]
+        answer = a.get("/api/v1/latest?match=app.solver.residual&node=b").json
+        assert [row["value"] for row in answer] == [0.5]
+        on_b.put(0.125)
+        eventually(lambda: other.latest("app.solver.residual").value == 0.125, "the next value")
+        history = "SELECT value FROM b_app_solver_residual ORDER BY ts"
+        assert [row["value"] for row in a.sql(history)] == [0.5, 0.125]
+        assert scopes(b) == {"", "all"}
+        assert scopes(a) == {""}, "nobody publishes there"
+        mirror = a.run_dir / "nodes" / "b" / "applications"
+        assert [path.name for path in mirror.iterdir()] == ["all"]
+    streams = "SELECT node FROM streams WHERE name = 'app.solver.residual'"
+    eventually(lambda: a.sql(streams) == [], "the streams end with their programs")
+
+
+def test_what_is_not_allowed_does_not_cross(start: Start) -> None:
+    """What the configuration leaves out."""
+    _, (a, b) = cluster(start, ["a", "b"], CONFIG + "publications = []\n")
+    with Solver(b, "all") as solver:
+        solver.put(1.0)
+        eventually(lambda: nodes_of(b, "app_solver_residual") == {"b"}, "it is there")
+        eventually(lambda: scopes(b) == {""}, "the streams of the node")
+        assert nodes_of(a, "cluster_app_solver_residual") == set()
