@@ -137,7 +137,7 @@ def test_programs_and_commands_read_another_node(agents: list[Agent], program: P
     assert a.ask("latest", "memory.total.bytes", "--node", "a")[0]["value"] == total
     refused = a.error("latest", FREE, "--node", "bb")
     assert "no node bb is mirrored here (mirrored: b)" in refused and "baro node list" in refused
-    assert "cluster.mirror" in a.error("latest", "agent.cpu.seconds", "--node", "b")
+    assert "cluster.mirror" in a.error("latest", "no.such.stream", "--node", "b")
     with pytest.raises(barograph.UnknownNodeError, match="cluster.mirror"):
         observer.of_node("x")
     with pytest.raises(barograph.QueryError, match="baro sql --nodes b"):

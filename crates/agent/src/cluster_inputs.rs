@@ -17,8 +17,9 @@ use tracing::{debug, warn};
 
 use crate::cluster_insights::ClusterInputNews;
 
-/// Most streams of all nodes that insights read. Further ones are left out, which is logged once.
-const INPUTS_MAX: usize = 16_384;
+/// Most streams of all nodes that insights read, and most that rules read. Further ones are left out,
+/// which is logged once.
+pub(crate) const INPUTS_MAX: usize = 16_384;
 /// Label with the name of the node that a stream is of.
 const NODE: &str = "node";
 
@@ -87,7 +88,8 @@ impl ClusterInputs {
         let names = inputs.filter_map(|input| input.strip_prefix("cluster."));
         // Where no such stream has been seen, the dots of the name are not known.
         self.news
-            .set_demand(names.map(|name| name.replace('_', "?")).collect());
+            .demand
+            .set_insights(names.map(|name| name.replace('_', "?")).collect());
     }
 
     /// Tells the graph what is new at `now_ns`, in ns since the epoch.
@@ -226,8 +228,8 @@ impl ClusterInput {
     }
 }
 
-/// The stream as one of several nodes; `None` if its name or labels have no room for it.
-fn of_node(descriptor: &Descriptor, node: &str) -> Option<Descriptor> {
+/// The stream as one of several nodes, with the name that insights, rules and SQL know; `None` if its name or labels have no room for it.
+pub(crate) fn of_node(descriptor: &Descriptor, node: &str) -> Option<Descriptor> {
     let name = Name::new(format!("cluster.{}", descriptor.name)).ok()?;
     let labels = descriptor.labels.iter().filter(|(label, _)| *label != NODE);
     let labels = labels.chain([(NODE, node)]);

@@ -22,6 +22,7 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use crate::AgentError;
+use crate::cluster_demand::ClusterDemand;
 use crate::refusal::StatementRefusal;
 use crate::statements::{StatementFile, StatementTroubles};
 
@@ -40,19 +41,14 @@ const COUNT_NS: i64 = 5 * NS_PER_S;
 pub(crate) struct ClusterInputNews {
     /// How many of them there are in memory by table, and how many of these are this node's own.
     counts: Mutex<BTreeMap<String, (u64, u64)>>,
-    /// Selectors of those that insights of this node read.
-    demand: Mutex<BTreeSet<String>>,
+    /// The streams that this node needs of others.
+    pub(crate) demand: Arc<ClusterDemand>,
 }
 
 impl ClusterInputNews {
     /// Sets the numbers of streams by table: all, and this node's own.
     pub(crate) fn set_counts(&self, counts: BTreeMap<String, (u64, u64)>) {
         *lock(&self.counts) = counts;
-    }
-
-    /// Sets the selectors of the streams that insights of this node read.
-    pub(crate) fn set_demand(&self, demand: BTreeSet<String>) {
-        *lock(&self.demand) = demand;
     }
 }
 
@@ -99,6 +95,11 @@ impl SharedInsights {
     /// Whether the cluster has an insight of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         lock(&self.insights).has(name)
+    }
+
+    /// The streams that this node needs of others.
+    pub(crate) fn demand(&self) -> Arc<ClusterDemand> {
+        Arc::clone(&self.inputs.demand)
     }
 
     /// The insights that this node should compute.
@@ -214,8 +215,7 @@ impl ClusterInsightsDesk {
             insights.set_inputs(|table| counts.get(table).copied().unwrap_or_default());
         }
         insights.decide(now_ns);
-        let of_node = lock(&shared.inputs.demand).clone();
-        fabric.demand(demand(&insights, of_node));
+        fabric.demand(shared.inputs.demand.all(demand(&insights)));
         let news = insights.news();
         for (nodes, text) in insights.due(now_ns) {
             let nodes: Vec<String> = nodes.iter().map(|node| node.to_string()).collect();
@@ -264,6 +264,11 @@ impl ClusterInsightsDesk {
     /// Insights of other nodes that were refused.
     pub(crate) fn refused(&self) -> u64 {
         lock(&self.shared.insights).refused()
+    }
+
+    /// Watches whose streams were not demanded for lack of room.
+    pub(crate) fn watches_refused(&self) -> u64 {
+        self.shared.inputs.demand.refused()
     }
 
     fn trusts(&self, node: &str) -> bool {
@@ -318,11 +323,10 @@ impl Applied {
     }
 }
 
-/// Selectors of the streams that insights of this node read, and that those of the cluster read and make: where
-/// they are mirrored, an insight can be computed and its values be read. The dots of a name are
-/// underscores in the name of its table.
-fn demand(insights: &ClusterInsights, of_node: BTreeSet<String>) -> Vec<String> {
-    let mut selectors = of_node;
+/// Selectors of the streams that insights of the cluster read and make: where they are mirrored, an insight
+/// can be computed and its values be read. The dots of a name are underscores in the name of its table.
+fn demand(insights: &ClusterInsights) -> BTreeSet<String> {
+    let mut selectors = BTreeSet::new();
     for (name, tables) in insights.tables() {
         selectors.insert(name.clone());
         let metrics = tables
@@ -330,7 +334,7 @@ fn demand(insights: &ClusterInsights, of_node: BTreeSet<String>) -> Vec<String> 
             .filter_map(|table| table.strip_prefix("cluster_"));
         selectors.extend(metrics.map(|metric| metric.replace('_', "?")));
     }
-    selectors.into_iter().collect()
+    selectors
 }
 
 fn row(report: &ClusterInsightReport) -> ClusterInsightsRow {

@@ -276,6 +276,7 @@ mod tests {
 
     fn status(samples: u64) -> FabricStatus {
         FabricStatus {
+            selectors_left_out: 0,
             subscribers: 1,
             samples,
             bytes: 0,

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barograph_insight::TestQuery;
-use barograph_model::{ArchiveVerb, Clock, ControlFault, RequestSender};
-use barograph_server::Control;
+use barograph_model::{ArchiveVerb, Clock, ControlFault, RequestSender, Selector};
+use barograph_server::{Control, HeldDemand};
 use barograph_statement::{
     StatementAction, StatementHead, StatementKind, StatementWords, statement_head,
 };
@@ -272,6 +272,18 @@ impl Control for LoopControl {
         is_combined: bool,
     ) -> Result<Json, ControlFault> {
         self.nodes.ask(sql, nodes, is_combined)
+    }
+
+    fn demand(
+        &self,
+        node: &str,
+        selectors: &[Selector],
+        user: Option<u32>,
+    ) -> Result<HeldDemand, String> {
+        let cluster = self.cluster.as_ref();
+        let cluster = cluster.ok_or("this node is in no cluster: `baro up --cluster NAME …`")?;
+        let demand = cluster.demand().watch(node, selectors, user)?;
+        Ok(Box::new(demand))
     }
 
     fn reload(&self) -> Result<Json, ControlFault> {

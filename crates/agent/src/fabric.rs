@@ -461,6 +461,7 @@ impl FabricShell {
         cluster["cluster"] = json!(self.cluster);
         cluster["node"] = json!(self.node);
         cluster["insights_refused"] = json!(self.insights.refused());
+        cluster["watches_refused"] = json!(self.insights.watches_refused());
         let transport = self.fabric.transport();
         cluster["certificate_expires_ts"] = json!(transport.certificate_expires_ns());
         cluster["fault"] = json!(transport.own_fault());

@@ -8,6 +8,7 @@ mod account;
 mod aggregator;
 mod archive_watch;
 mod assemble;
+mod cluster_demand;
 mod cluster_inputs;
 mod cluster_insights;
 mod cluster_watch;

@@ -14,14 +14,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use barograph_model::Clock;
-use barograph_rule::{Firing, RuleLimits, RuleReport, Rules};
+use barograph_model::{Clock, Selector};
+use barograph_rule::{Firing, RuleLimits, RuleReport, Rules, selectors_of_cluster};
 use barograph_statement::{StatementAction, StatementHead, StatementOutcome};
-use barograph_stream::{RULES_DOCUMENT, RulesRow, RunDir};
+use barograph_stream::{
+    DirectoryEntry, LOOK_NS, RULES_DOCUMENT, RulesRow, RunDir, ScopeChoice, SegmentFollower,
+};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::AgentError;
+use crate::cluster_demand::ClusterDemand;
 use crate::refusal::{StatementAnswer, StatementRefusal};
 #[cfg(test)]
 pub(crate) use backfill::PastEvent;
@@ -53,6 +56,8 @@ struct RulesShared {
     run_dir: RunDir,
     clock: Arc<dyn Clock>,
     action: Arc<dyn RuleAction>,
+    /// Gets what rules read of other nodes; `None` if this node is in no cluster.
+    demand: Option<Arc<ClusterDemand>>,
     state: Mutex<State>,
 }
 
@@ -69,6 +74,44 @@ struct State {
 impl RulesShared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has what rules read of other nodes mirrored.
+    fn tell_demand(&self, state: &State) {
+        if let Some(demand) = &self.demand {
+            demand.set_rules(state.rules.cluster_reads());
+        }
+    }
+
+    /// Fails if a new rule reads streams of all nodes although this node is in no cluster, and no stream
+    /// of this node has such a name.
+    fn check_cluster(&self, sql: &str) -> Result<(), StatementRefusal> {
+        if self.demand.is_some() {
+            return Ok(());
+        }
+        let selectors = selectors_of_cluster(sql)?;
+        if selectors.is_empty() {
+            return Ok(());
+        }
+        let (now_ns, scopes) = (self.clock.now_ns(), ScopeChoice::Readable);
+        let follower: Option<SegmentFollower<DirectoryEntry>> =
+            SegmentFollower::open(&self.run_dir, scopes, LOOK_NS, now_ns).ok();
+        let parts = follower.iter().flat_map(SegmentFollower::parts);
+        let streams: Vec<_> = parts.flat_map(|part| &part.streams).collect();
+        let is_there = |selector: &&Selector| {
+            let streams = streams.iter().map(|stream| &stream.descriptor);
+            let mut names = streams.map(|d| (d.name.as_str(), &d.labels));
+            names.any(|(name, labels)| selector.matches(name, labels))
+        };
+        let Some(absent) = selectors.iter().find(|selector| !is_there(selector)) else {
+            return Ok(());
+        };
+        let text = absent.to_string();
+        let own = text.strip_prefix("cluster.").unwrap_or(&text);
+        Err(StatementRefusal::Statement(format!(
+            "{text} is a stream of all nodes of a cluster, and this node is in none: join one (`baro up \
+             --cluster NAME …`), or read {own} of this node"
+        )))
     }
 
     fn publish(&self, document: &Json) {
@@ -90,6 +133,7 @@ impl DeclaredRules {
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
         action: Arc<dyn RuleAction>,
+        demand: Option<Arc<ClusterDemand>>,
     ) -> Self {
         let state = State {
             rules: Rules::new(RuleLimits::default()),
@@ -102,6 +146,7 @@ impl DeclaredRules {
                 run_dir: run_dir.clone(),
                 clock: Arc::clone(clock),
                 action,
+                demand,
                 state: Mutex::new(state),
             }),
         };
@@ -112,6 +157,7 @@ impl DeclaredRules {
                 warn!(%error, name, sql, "a rule is left out");
             }
         }
+        rules.shared.tell_demand(&state);
         let document = document(&state);
         drop(state);
         rules.shared.publish(&document);
@@ -120,6 +166,7 @@ impl DeclaredRules {
 
     /// Executes a statement, and returns the rule as it is, or was.
     pub(crate) fn execute(&self, sql: &str) -> StatementAnswer {
+        self.shared.check_cluster(sql)?;
         let mut state = self.shared.lock();
         if state.is_over {
             return Err(StatementRefusal::Internal("the agent is stopping".into()));
@@ -137,6 +184,7 @@ impl DeclaredRules {
             StatementOutcome::Created(name) => rule(&state, &name),
             StatementOutcome::Dropped(_) => dropped,
         };
+        self.shared.tell_demand(&state);
         let document = document(&state);
         drop(state);
         self.shared.publish(&document);

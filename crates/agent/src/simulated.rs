@@ -204,7 +204,8 @@ impl SimulatedNode {
             .unwrap();
         let kept = parts.statements.of(StatementKind::Rule);
         let clock = &world.clock;
-        let rules = DeclaredRules::new(&kept, &run_dir, clock, self.calls.clone());
+        let demand = parts.cluster_insights.map(|cluster| cluster.demand());
+        let rules = DeclaredRules::new(&kept, &run_dir, clock, self.calls.clone(), demand);
         self.tell(&format!("life {}", reader.incarnation()));
         self.begin_programs();
         SimulatedAgent {

@@ -194,7 +194,8 @@ impl Agent {
         let fire = ProgramCalls::new(board, Arc::clone(&calls), &shared.world.work);
         let fire = Arc::new(fire);
         let kept = statements.of(StatementKind::Rule);
-        let rules = DeclaredRules::new(&kept, run_dir, clock, fire);
+        let demand = cluster.as_ref().map(|cluster| cluster.demand());
+        let rules = DeclaredRules::new(&kept, run_dir, clock, fire, demand);
         rules.attend()?;
         self.rules = Some(rules.clone());
         let engine = client_sql(config, run_dir, clock)?;

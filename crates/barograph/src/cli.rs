@@ -33,8 +33,9 @@ mod watch;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
-use barograph_client::{Observer, RunDir};
+use barograph_client::{DemandError, HeldDemand, Observer, RunDir};
 use barograph_model::Selector;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
@@ -63,8 +64,13 @@ enum Command {
     /// List streams
     Streams(streams::Streams),
     /// Show the newest value of streams
+    ///
+    /// If nothing that is named is mirrored of another node (--node), it is mirrored while the command runs.
     Latest(latest::Latest),
     /// Follow streams as they change
+    ///
+    /// The streams of another node (--node) are mirrored while the command runs, also if cluster.mirror
+    /// does not name them.
     Watch(watch::Watch),
     /// Run an SQL statement
     Sql(sql::Sql),
@@ -149,6 +155,11 @@ impl Target {
     }
 }
 
+/// Time between two looks whether a node is mirrored.
+const MIRROR_LOOK: Duration = Duration::from_millis(100);
+/// Most looks whether a node is mirrored.
+const MIRROR_LOOKS_MAX: usize = 50;
+
 /// The node whose streams a command reads: that of its agent, or one that is mirrored there.
 #[derive(Args)]
 struct NodeTarget {
@@ -167,6 +178,43 @@ impl NodeTarget {
             None => observer,
         })
     }
+
+    /// Has streams of another node mirrored until the result is dropped. Says so if they are not, and
+    /// gives none then, or if this node is meant.
+    fn demand(&self, observer: &Observer, selector: &Selector) -> Option<HeldDemand> {
+        let node = self.node.as_deref().filter(|_| observer.is_mirror())?;
+        let demand = observer.demand(node, selector);
+        demand.inspect_err(tell_no_demand).ok()
+    }
+
+    /// The observer of the node, and the demand that has streams of another one mirrored until it is
+    /// dropped. If nothing of that node is mirrored yet, this waits for its mirror.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a command waits until another node is mirrored, for a bounded time"
+    )]
+    fn followed(&self, selector: &Selector) -> anyhow::Result<(Observer, Option<HeldDemand>)> {
+        let home = self.target.observer()?;
+        let own = home.node();
+        let Some(node) = self.node.as_deref().filter(|node| *node != own) else {
+            return Ok((home, None));
+        };
+        let demand = home.demand(node, selector);
+        let mut looks = 0..MIRROR_LOOKS_MAX;
+        let is_mirrored = || home.nodes().iter().any(|name| name == node);
+        while demand.is_ok() && !is_mirrored() && looks.next().is_some() {
+            std::thread::sleep(MIRROR_LOOK);
+        }
+        let observer = home.of_node(node)?;
+        Ok((observer, demand.inspect_err(tell_no_demand).ok()))
+    }
+}
+
+/// Says that a command shows only what is mirrored anyway.
+fn tell_no_demand(error: &DemandError) {
+    output::tell(&format!(
+        "baro: only what is mirrored anyway is shown: {error}\n"
+    ));
 }
 
 /// A wrong use that is found after the arguments were parsed: exit code 2.

@@ -1,7 +1,7 @@
 //! Fires triggers and sets knobs through the agent, which knows the processes and their rights and
 //! records each call before it writes it.
 //!
-//! This module stands alone because it is the only part of the client that talks to the agent.
+//! This module stands alone because calls are made by the agent; all that is read comes from files.
 
 use std::io;
 use std::path::PathBuf;

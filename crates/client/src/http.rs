@@ -1,9 +1,10 @@
-//! A minimal HTTP/1.1 client: one request to an agent's unix socket.
+//! A minimal HTTP/1.1 client: one request to an agent's unix socket, or one whose answer goes on.
 //!
 //! This module stands alone so that programs that fire triggers need no async runtime and no thread
 //! for it.
 
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use barograph_model::Clock as _;
@@ -19,6 +20,9 @@ pub(crate) struct Answer {
     pub body: Vec<u8>,
 }
 
+/// Parses the bytes that have come, and whether these are all; `None` if more are needed.
+type ParseAnswer = fn(&[u8], bool) -> io::Result<Option<Answer>>;
+
 /// Posts JSON to the agent of a run directory, and waits for the answer up to the given time.
 pub(crate) fn post(
     run_dir: &RunDir,
@@ -27,20 +31,45 @@ pub(crate) fn post(
     body: &str,
     wait: Duration,
 ) -> io::Result<Answer> {
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = run_dir.connect(door)?;
+    exchange(&mut stream, &request, wait, parse)
+}
+
+/// Gets a stream of events from the agent of a run directory: returns its first event, or a whole answer
+/// that is none, and the connection, on which no read waits.
+pub(crate) fn open(
+    run_dir: &RunDir,
+    door: AgentSocket,
+    path: &str,
+    wait: Duration,
+) -> io::Result<(UnixStream, Answer)> {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let mut stream = run_dir.connect(door)?;
+    let answer = exchange(&mut stream, &request, wait, parse_first)?;
+    stream.set_nonblocking(true)?;
+    Ok((stream, answer))
+}
+
+/// Sends a request, and reads until `parse` finds an answer, for at most the given time.
+fn exchange(
+    stream: &mut UnixStream,
+    request: &str,
+    wait: Duration,
+    parse: ParseAnswer,
+) -> io::Result<Answer> {
     let clock = SystemClock::new();
     let left = || {
         let waited = Duration::from_nanos(clock.monotonic_ns().unsigned_abs());
         let left = wait.checked_sub(waited).filter(|left| !left.is_zero());
         left.ok_or_else(|| io::Error::from(io::ErrorKind::TimedOut))
     };
-    let mut stream = run_dir.connect(door)?;
     stream.set_write_timeout(Some(left()?))?;
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(&[head.as_bytes(), body.as_bytes()].concat())?;
+    stream.write_all(request.as_bytes())?;
     let mut bytes = Vec::new();
     let mut piece = [0; 4_096];
     loop {
@@ -98,6 +127,16 @@ fn parse(bytes: &[u8], is_end: bool) -> io::Result<Option<Answer>> {
     Ok(body.map(|body| Answer { status, body }))
 }
 
+/// Parses the first chunk of a stream of events, or the whole of another answer.
+fn parse_first(bytes: &[u8], is_end: bool) -> io::Result<Option<Answer>> {
+    // The last chunk of a body is empty: with it, a stream that goes on is whole.
+    let mut whole = bytes.to_vec();
+    if bytes.ends_with(b"\n\n\r\n") {
+        whole.extend_from_slice(b"0\r\n\r\n");
+    }
+    parse(&whole, is_end)
+}
+
 /// Joins the chunks of a chunked body; `None` if the last one has not arrived.
 fn chunks(mut bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut whole = Vec::new();
@@ -135,6 +174,22 @@ fn damaged(what: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_of_events_is_read_up_to_its_first() {
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        let event = "event: demand\ndata: {}\n\n";
+        let chunk = format!("{head}{:x}\r\n{event}\r\n", event.len());
+        let parsed = parse_first(chunk.as_bytes(), false).unwrap().unwrap();
+        assert_eq!(parsed.body, event.as_bytes());
+        for bytes in 0..chunk.len() {
+            let cut = parse_first(&chunk.as_bytes()[..bytes], false).unwrap();
+            assert_eq!(cut, None, "{bytes}");
+        }
+        let refused = "HTTP/1.1 404 No\r\ncontent-length: 2\r\n\r\n{}";
+        let parsed = parse_first(refused.as_bytes(), false).unwrap().unwrap();
+        assert_eq!((parsed.status, &*parsed.body), (404, &b"{}"[..]));
+    }
 
     #[test]
     fn answers_are_read_however_they_are_cut() {

@@ -22,6 +22,7 @@
 //! ```
 
 mod archive;
+mod demand;
 mod error;
 mod expected;
 mod fire;
@@ -46,6 +47,7 @@ pub use barograph_stream::{
     AgentSocket, HEARTBEAT_AGE_NS_MAX, Incarnation, RunDir, SCOPE_OF_ALL, SCOPES_MAX,
     STALE_AGE_NS_MIN, STALE_INTERVALS, SystemClock, UnknownNode, is_scope,
 };
+pub use demand::{DemandError, HeldDemand};
 pub use error::ClientError;
 pub use fire::{Fire, FireError, Fired, NodeFired, fire};
 pub use history::{HISTORY_SAMPLES_DEFAULT, History, HistoryRange};

@@ -66,7 +66,7 @@ impl Observer {
     }
 
     /// The observer of the node on which this runs.
-    fn home(&self) -> &Self {
+    pub(crate) fn home(&self) -> &Self {
         self.home.as_deref().unwrap_or(self)
     }
 

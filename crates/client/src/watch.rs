@@ -166,8 +166,9 @@ impl Watch {
                 break;
             }
             let Watched { known, cursor } = &mut self.watched[index];
+            let from = known.handle.cursor_from(*cursor);
             // `None`: the stream has ended, and the next `follow` drops it.
-            let Some(scan) = known.handle.scan(*cursor, &mut samples) else {
+            let Some(scan) = known.handle.scan(from, &mut samples) else {
                 continue;
             };
             *cursor = scan.cursor;

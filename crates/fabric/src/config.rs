@@ -33,8 +33,8 @@ impl NodeConfig {
         self.scopes.iter().any(|pattern| pattern.matches(scope))
     }
 
-    /// Whether streams of the node are mirrored.
+    /// Whether streams of the node are mirrored, if any are wanted.
     pub(crate) fn mirrors(&self, node: &str) -> bool {
-        !self.wanted.is_empty() && self.nodes.iter().any(|pattern| pattern.matches(node))
+        self.nodes.iter().any(|pattern| pattern.matches(node))
     }
 }

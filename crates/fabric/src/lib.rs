@@ -6,6 +6,7 @@
 
 mod catch_up;
 mod config;
+mod demand;
 mod feed;
 mod feed_lane;
 mod feed_past;
@@ -28,6 +29,7 @@ pub mod transport;
 
 pub use catch_up::CATCH_UPS_MAX;
 pub use config::NodeConfig;
+pub use demand::StreamDemand;
 pub use feed::{BEAT_NS, Feed};
 pub use feed_lane::FeedCounts;
 pub use history::{DurableHistories, DurableHistory, HistoryOpening};

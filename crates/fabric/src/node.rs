@@ -11,7 +11,8 @@ use barograph_stream::{NODES_DIR, PeersRow, RunDir, SegmentReader, SubscribersRo
 use serde::Serialize;
 
 use crate::config::NodeConfig;
-use crate::frame::{SELECTORS_MAX, is_of_samples};
+use crate::demand::{StreamDemand, selectors_of};
+use crate::frame::is_of_samples;
 use crate::history::{DurableHistories, HistoryOpening};
 use crate::mirror::Received;
 use crate::node_mirror::NodeMirror;
@@ -37,10 +38,8 @@ const STEP_NS_MAX: i64 = NS_PER_S;
 pub struct FabricNode<T> {
     transport: T,
     config: NodeConfig,
-    /// The streams that the configuration wants.
-    configured: Vec<String>,
-    /// The streams that somebody on this node needs beside them.
-    demanded: Vec<String>,
+    /// The streams that somebody on this node needs beside those that the configuration wants.
+    demanded: Vec<StreamDemand>,
     publisher: Publisher,
     own_scopes: OwnScopes,
     nodes: BTreeMap<Arc<str>, OtherNode>,
@@ -92,6 +91,9 @@ pub struct FabricStatus {
     pub waiting: usize,
     /// Number of nodes whose history is kept here.
     pub kept: usize,
+    /// Selectors of streams that are demanded and for which the subscription to one node has no room, at
+    /// most.
+    pub selectors_left_out: usize,
     /// Why nodes do not work with this one.
     pub refusals: Vec<String>,
 }
@@ -109,7 +111,6 @@ impl<T: Transport> FabricNode<T> {
         remove_mirrors(&config.run_dir);
         Self {
             transport,
-            configured: config.wanted.clone(),
             demanded: Vec::new(),
             config,
             publisher: Publisher::new(segment),
@@ -135,18 +136,18 @@ impl<T: Transport> FabricNode<T> {
         self.publisher.read_past_from(source);
     }
 
-    /// Mirrors these streams beside the configured ones, for as long as somebody here needs them. Selectors
-    /// for which a subscription has no room are left out.
-    pub fn demand(&mut self, mut selectors: Vec<String>) {
-        selectors.truncate(SELECTORS_MAX.saturating_sub(self.configured.len()));
-        if self.demanded == selectors {
+    /// Mirrors these streams beside the configured ones, for as long as somebody here needs them. Those for
+    /// which a subscription has no room are left out, the last ones first.
+    pub fn demand(&mut self, demands: Vec<StreamDemand>) {
+        if self.demanded == demands {
             return;
         }
-        self.demanded = selectors;
-        self.config.wanted = [&self.configured[..], &self.demanded[..]].concat();
-        let mirrors = self.nodes.values_mut();
-        for mirror in mirrors.filter_map(|other| other.mirror.as_mut()) {
-            mirror.set_selectors(&self.config.wanted);
+        self.demanded = demands;
+        for (node, other) in &mut self.nodes {
+            if let Some(mirror) = &mut other.mirror {
+                let (selectors, _) = selectors_of(node, &self.config.wanted, &self.demanded);
+                mirror.set_selectors(&selectors);
+            }
         }
     }
 
@@ -277,9 +278,22 @@ impl<T: Transport> FabricNode<T> {
             refused: self.publisher.refused(),
             catching_up,
             waiting,
+            selectors_left_out: self.left_out(),
             kept: self.nodes.values().filter(|other| other.is_kept()).count(),
             refusals: self.refusals.iter().cloned().collect(),
         }
+    }
+
+    fn left_out(&self) -> usize {
+        let mirrored = self
+            .nodes
+            .iter()
+            .filter(|(_, other)| other.mirror.is_some());
+        let left_out = mirrored.map(|(node, _)| {
+            let (_, left_out) = selectors_of(node, &self.config.wanted, &self.demanded);
+            left_out
+        });
+        left_out.max().unwrap_or_default()
     }
 
     /// What was sent to each subscriber, and what was given up.
@@ -371,12 +385,17 @@ impl<T: Transport> FabricNode<T> {
         let Self {
             nodes,
             config,
+            demanded,
             next_feed,
             histories,
             ..
         } = self;
+        let is_wanted = |node: &str| {
+            !config.wanted.is_empty() || demanded.iter().any(|demand| demand.is_of(node))
+        };
         let awaits = |node: &str, other: &OtherNode| {
-            other.is_connected && other.mirror.is_none() && config.mirrors(node)
+            let is_due = other.is_connected && other.mirror.is_none();
+            is_due && config.mirrors(node) && is_wanted(node)
         };
         if let Some(histories) = histories.as_mut() {
             histories.await_only(&|node| nodes.get(node).is_some_and(|other| awaits(node, other)));
@@ -403,6 +422,11 @@ impl<T: Transport> FabricNode<T> {
                 }
             };
             *next_feed = next_feed.wrapping_add(1 << 32);
+            let (wanted, _) = selectors_of(node, &config.wanted, demanded);
+            let config = &NodeConfig {
+                wanted,
+                ..config.clone()
+            };
             match NodeMirror::create(config, node, (*next_feed, now_ns), history) {
                 Ok(mirror) => {
                     (other.mirror, other.fault) = (Some(Box::new(mirror)), None);

@@ -140,6 +140,8 @@ impl NodeMirror {
     pub(crate) fn follow_scopes(&mut self, of: (&NodeConfig, &str), next_feed: (&mut u64, i64)) {
         let scopes = self.subscriber.mirror().scopes();
         self.scopes.follow(scopes, of, next_feed);
+        // What is demanded is not in the configuration.
+        self.scopes.set_selectors(self.subscriber.selectors());
     }
 
     /// Wakes those who wait for what was written.

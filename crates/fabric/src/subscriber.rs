@@ -154,6 +154,11 @@ impl Subscriber {
         Some(empty_frame(&FrameHeader { number, ..header }))
     }
 
+    /// The selectors of the wanted streams.
+    pub(crate) fn selectors(&self) -> &[String] {
+        &self.config.selectors
+    }
+
     /// Wants these streams from now on.
     pub fn set_selectors(&mut self, selectors: Vec<String>) {
         if self.config.selectors != selectors {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Sample, StreamKey, near};
 
 use crate::RuleLimits;
+use crate::cluster::{ClusterSelector, cluster_selectors};
 use crate::leaf::{LeafFunction, LeafWakes, StreamFunction};
 use crate::report::{Firing, FiringSummary, RuleReport};
 use crate::statement::{self, RuleStatement};
@@ -31,6 +32,8 @@ pub struct Rules {
     bindings: usize,
     /// Number that grows when the set of streams that are read changes.
     version: u64,
+    /// The selectors of all rules that mean streams of all nodes.
+    cluster_reads: Arc<[ClusterSelector]>,
     ignored: u64,
     set_backs: u64,
     values: Vec<UncertainValue>,
@@ -79,6 +82,7 @@ impl Rules {
             subjects: 0,
             bindings: 0,
             version: 0,
+            cluster_reads: Arc::default(),
             ignored: 0,
             set_backs: 0,
             values: Vec::new(),
@@ -100,12 +104,14 @@ impl Rules {
                     self.remove(at);
                 }
                 self.install(*definition, now_ns);
+                self.collect_cluster_reads();
                 Ok(StatementOutcome::Created(name))
             }
             RuleStatement::Drop { name, if_exists } => {
                 self.droppable(&name, if_exists)?;
                 if let Some(at) = self.find(&name) {
                     self.remove(at);
+                    self.collect_cluster_reads();
                 }
                 Ok(StatementOutcome::Dropped(name))
             }
@@ -133,13 +139,23 @@ impl Rules {
     /// Takes a stream that appeared. One beyond the bounds is ignored; [`Rules::ignored`] counts
     /// them.
     pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
+        self.add(key, descriptor, false);
+    }
+
+    /// Takes a stream of some node of the cluster that appeared, by the descriptor with which rules name
+    /// it. Only selectors of such streams match it ([`Rules::cluster_reads`]).
+    pub fn cluster_stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
+        self.add(key, descriptor, true);
+    }
+
+    fn add(&mut self, key: StreamKey, descriptor: &Descriptor, is_of_cluster: bool) {
         self.stream_removed(key);
-        if !self.streams.add(key, descriptor) {
+        if !self.streams.add(key, descriptor, is_of_cluster) {
             self.ignored += 1;
             return;
         }
         for rule in 0..self.rules.len() {
-            self.meet(rule, key, descriptor);
+            self.meet(rule, key, (descriptor, is_of_cluster));
         }
     }
 
@@ -165,7 +181,7 @@ impl Rules {
                 continue;
             };
             for (leaf, keys) in rule.definition.leaves.iter().zip(&mut rule.matching) {
-                if matches(leaf, &stream.descriptor) {
+                if matches(leaf, &stream.descriptor, stream.is_of_cluster) {
                     keys.retain(|known| *known != key);
                 }
             }
@@ -268,6 +284,19 @@ impl Rules {
     /// A number that grows whenever the result of [`Rules::is_read`] may have changed.
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// The selectors of all rules that mean streams of all nodes: the same `Arc` until they change.
+    pub fn cluster_reads(&self) -> &Arc<[ClusterSelector]> {
+        &self.cluster_reads
+    }
+
+    fn collect_cluster_reads(&mut self) {
+        let rules = self.rules.iter().flatten();
+        let reads = cluster_selectors(rules.flat_map(|rule| &rule.definition.leaves));
+        if *reads != *self.cluster_reads {
+            self.cluster_reads = reads.into();
+        }
     }
 
     /// Whether some rule reads the stream: samples of other streams need not be passed on.
@@ -528,8 +557,9 @@ fn stays(leaf: &StreamFunction, old_ns: Option<i64>) -> bool {
     }
 }
 
-fn matches(leaf: &StreamFunction, descriptor: &Descriptor) -> bool {
+fn matches(leaf: &StreamFunction, descriptor: &Descriptor, is_of_cluster: bool) -> bool {
     leaf.of != LeafFunction::Label
+        && (!is_of_cluster || leaf.reads_cluster())
         && leaf
             .selector
             .matches(descriptor.name.as_str(), &descriptor.labels)

@@ -27,6 +27,9 @@
 //!   `ago(…, '1 h')` is the value that held so long ago.
 //! * `label('device')` is a label of the subject.
 //!
+//! On a node of a cluster, a selector whose name begins with `cluster.` reads the streams of all nodes
+//! ([`ClusterSelector`]); no other selector matches these.
+//!
 //! These are the decisions about when a rule fires:
 //!
 //! * The streams that the first function matches are the rule's **subjects**. The condition is
@@ -48,6 +51,7 @@
 //! * A condition that time alone can change has a deadline. All others are computed only when a
 //!   stream has news.
 
+mod cluster;
 mod engine;
 mod leaf;
 mod limits;
@@ -57,6 +61,7 @@ mod stream;
 mod subject;
 mod window;
 
+pub use cluster::{ClusterSelector, selectors_of_cluster};
 pub use engine::Rules;
 pub use limits::RuleLimits;
 pub use report::{Firing, FiringSummary, RuleReport, RuleState};

@@ -23,6 +23,8 @@ pub(crate) struct StreamUse {
 #[derive(Debug)]
 pub(crate) struct RuleStream {
     pub descriptor: Arc<Descriptor>,
+    /// Whether it is a stream of some node under its name in the cluster.
+    pub is_of_cluster: bool,
     pub newest: Option<Newest>,
     pub readers: Vec<StreamUse>,
     /// Windows, each with the number of leaves of subjects that use it.
@@ -92,7 +94,12 @@ impl RuleStreams {
     }
 
     /// Adds a stream; returns whether there was room for it.
-    pub(crate) fn add(&mut self, key: StreamKey, descriptor: &Descriptor) -> bool {
+    pub(crate) fn add(
+        &mut self,
+        key: StreamKey,
+        descriptor: &Descriptor,
+        is_of_cluster: bool,
+    ) -> bool {
         let at = key.0 as usize;
         if at >= self.limits.streams_max {
             return false;
@@ -102,6 +109,7 @@ impl RuleStreams {
         }
         self.all[at] = Some(Box::new(RuleStream {
             descriptor: Arc::new(descriptor.clone()),
+            is_of_cluster,
             newest: None,
             readers: Vec::new(),
             windows: Vec::new(),

@@ -163,7 +163,7 @@ pub(crate) async fn latest(
 /// `GET /api/v1/watch?match=P&every_ms=1000&node=NAME`
 pub(crate) async fn watch(
     State(app): SharedApp,
-    RequestOrigin(way, client): RequestOrigin,
+    asking: RequestOrigin,
     RawQuery(query): RawQuery,
 ) -> HandlerAnswer {
     let params = Params::parse(query.as_deref(), &["match", "every_ms", "node"])?;
@@ -177,20 +177,17 @@ pub(crate) async fn watch(
     }
     let every = Duration::from_millis(every_ms.unsigned_abs());
     let (selectors, node) = (params.selectors()?, params.node()?);
-    let place = app.room(way).watchers.take(client, "watchers");
-    let place = place.inspect_err(|_| {
-        app.counters
-            .refused_watchers
-            .fetch_add(1, Ordering::Relaxed);
-    })?;
+    let place = app.watcher_place(asking)?;
     let of = Arc::clone(&app);
     let made = move || {
         let streams_max = of.limits.watch_streams_max;
-        Watcher::new(selectors, streams_max, of.views_of(node.as_deref())?)
+        let followed = of.follow_node(node.as_deref(), &selectors, asking)?;
+        Watcher::new(selectors, streams_max, followed)
     };
     let watcher = blocking::wait(made).await?;
     let (to, messages) = mpsc::channel(QUEUED_MAX);
     let memory = Arc::clone(&app.memory);
+    let RequestOrigin(way, client) = asking;
     let claims = move || memory.claim(client.number(way));
     tokio::spawn(watch::serve(app, watcher, (every, claims), to));
     let body = Body::new(MessageBody::new(messages, place));

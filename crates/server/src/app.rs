@@ -196,7 +196,11 @@ impl App {
 
     /// The named node, if it is another one. A name that no node can have must not become part of a
     /// path.
-    fn other<'n>(&self, node: Option<&'n str>, own: &ServedView) -> Result<Option<&'n str>, Fault> {
+    pub(crate) fn other<'n>(
+        &self,
+        node: Option<&'n str>,
+        own: &ServedView,
+    ) -> Result<Option<&'n str>, Fault> {
         match node.filter(|node| *node != own.segment().node()) {
             Some(node) if !is_node_name(node) => Err(self.unknown_node(node, own)),
             other => Ok(other),

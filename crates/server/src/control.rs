@@ -1,8 +1,12 @@
 //! The seam through which the server passes control statements to the agent's loop.
 
+use std::any::Any;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{ArchiveVerb, ControlFault, RequestSender, StatementKind};
+use barograph_model::{ArchiveVerb, ControlFault, RequestSender, Selector, StatementKind};
+
+/// Something that is done for as long as this is not dropped.
+pub type HeldDemand = Box<dyn Any + Send>;
 
 /// Executes the requests that change something. Its methods block until the request is done; the
 /// server calls them from threads that may wait.
@@ -38,6 +42,15 @@ pub trait Control: Send + Sync {
         nodes: &[String],
         is_combined: bool,
     ) -> Result<serde_json::Value, ControlFault>;
+    /// Has these streams of another node mirrored here until the result is dropped, or gives the reason
+    /// why they are not, for people. Requests of one `user` count together, and so do all of those whose
+    /// user is `None`.
+    fn demand(
+        &self,
+        node: &str,
+        selectors: &[Selector],
+        user: Option<u32>,
+    ) -> Result<HeldDemand, String>;
     /// Reads the configuration again, and returns the result.
     fn reload(&self) -> Result<serde_json::Value, ControlFault>;
 }

@@ -14,10 +14,12 @@ mod control;
 mod counts;
 mod declared;
 mod deliver;
+mod demand;
 mod execute;
 mod export;
 mod fault;
 mod fire;
+mod followed;
 mod history;
 mod ingest;
 mod json;
@@ -35,7 +37,7 @@ mod view;
 mod watch;
 
 pub use config::{IngestConfig, NodeInfo, ServerConfig, ServerError, ServerLimits};
-pub use control::Control;
+pub use control::{Control, HeldDemand};
 pub use counts::RequestCounts;
 pub use export::{
     ExportConfig, ExportCounts, ExportHeaders, ExportReceiver, ExportSelection, ExportStatus,

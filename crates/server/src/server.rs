@@ -23,6 +23,7 @@ use crate::api;
 use crate::app::{App, FIRES_MAX, INGESTS_MAX, RequestRoom, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{RequestCounters, RequestCounts};
 use crate::declared;
+use crate::demand;
 use crate::execute;
 use crate::fault::Fault;
 use crate::fire;
@@ -271,6 +272,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/api/v1/latest", get(api::latest)),
         ("/api/v1/history", get(history::history)),
         ("/api/v1/watch", get(api::watch)),
+        ("/api/v1/demand", get(demand::demand)),
         ("/api/v1/sources", get(api::sources)),
         (
             "/api/v1/insights",

@@ -23,8 +23,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::app::App;
 use crate::blocking;
+use crate::control::HeldDemand;
 use crate::deliver::claimed;
 use crate::fault::Fault;
+use crate::followed::{FollowedNode, demand_event};
 use crate::json::{StreamJson, TickJson, ValueJson};
 use crate::share::HeldPlace;
 use crate::view::{ServedView, ServedViews, StreamId};
@@ -45,7 +47,12 @@ const TICK_SAMPLES_ALL_MAX: usize = 1 << 14;
 /// Bytes that must be free for a tick to be made; the unused part is given back.
 const TICK_BYTES: usize = 1 << 20;
 /// Longest wait for room to send `bye`.
-const BYE_TIME_MAX: Duration = Duration::from_millis(500);
+pub(crate) const BYE_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// The last message to a client of a server that stops.
+pub(crate) const BYE: &[u8] = b"event: bye\ndata: {}\n\n";
+/// The comment that keeps a quiet connection open.
+pub(crate) const STILL_HERE: &[u8] = b": still here\n\n";
 
 /// One stream that a client follows.
 #[derive(Debug)]
@@ -59,7 +66,6 @@ struct Watched {
 }
 
 /// The streams that one client follows, and the state of what was sent to it.
-#[derive(Debug)]
 pub(crate) struct Watcher {
     /// The views of the node whose streams are followed.
     views: Arc<ServedViews>,
@@ -74,6 +80,10 @@ pub(crate) struct Watcher {
     scanned: Vec<Sample>,
     /// Index of the watched stream that the next tick begins with.
     first: usize,
+    /// The demand for the streams of another node.
+    demand: Option<Result<HeldDemand, String>>,
+    /// Whether the client was told why there is no demand.
+    has_told: bool,
 }
 
 impl Watcher {
@@ -83,9 +93,14 @@ impl Watcher {
     pub(crate) fn new(
         selectors: Vec<Selector>,
         streams_max: usize,
-        (views, view): (Arc<ServedViews>, Arc<ServedView>),
+        followed: FollowedNode,
     ) -> Result<Self, Fault> {
-        let meant = view.select(&selectors).len();
+        let FollowedNode {
+            views,
+            view,
+            demand,
+        } = followed;
+        let meant = view.map_or(0, |view| view.select(&selectors).len());
         if meant > streams_max {
             return Err(Fault::limit(format!(
                 "{meant} streams match, one watch follows at most {streams_max}: narrow match"
@@ -102,13 +117,21 @@ impl Watcher {
             stale: false,
             scanned: Vec::new(),
             first: 0,
+            demand,
+            has_told: false,
         })
     }
 
-    /// Writes what is new since the last turn: `streams` if the list has changed, then `tick`, or
+    /// Writes what is new since the last turn: `demand` once if the streams of another node are not mirrored
+    /// by demand, `streams` if the list has changed, then `tick`, or
     /// `stale` once if nobody writes: the agent has ended, nothing is heard of the mirrored node, or
     /// its mirror is gone.
     pub(crate) fn turn(&mut self, now_ns: i64, out: &mut Vec<u8>) {
+        if let Some(demand @ Err(_)) = &self.demand
+            && !std::mem::replace(&mut self.has_told, true)
+        {
+            out.extend(demand_event(demand));
+        }
         let view = self.views.current(now_ns).ok();
         if let Some(view) = &view
             && !self
@@ -210,12 +233,13 @@ impl Watcher {
                 continue;
             };
             if count > watched.cursor {
-                let from = watched.cursor.max(count.saturating_sub(TICK_SAMPLES_MAX));
+                let cursor = stream.handle.cursor_from(watched.cursor);
+                let from = cursor.max(count.saturating_sub(TICK_SAMPLES_MAX));
                 self.scanned.clear();
                 let Some(scan) = stream.handle.scan(from, &mut self.scanned) else {
                     continue;
                 };
-                let lost = from - watched.cursor + scan.lost;
+                let lost = from - cursor + scan.lost;
                 if lost > 0 {
                     tick.lost.push((index, lost));
                 }
@@ -303,7 +327,7 @@ pub(crate) async fn serve(
         tokio::select! {
             () = to.closed() => break,
             () = &mut stopped => {
-                let bye = to.send(Bytes::from_static(b"event: bye\ndata: {}\n\n"));
+                let bye = to.send(Bytes::from_static(BYE));
                 let _ = timeout(BYE_TIME_MAX, bye).await;
                 break;
             }
@@ -333,7 +357,7 @@ pub(crate) async fn serve(
             }
             _ = quiet.tick() => {
                 // A full queue means that a message is on its way, which does as well.
-                let _ = to.try_send(Bytes::from_static(b": still here\n\n"));
+                let _ = to.try_send(Bytes::from_static(STILL_HERE));
             }
         }
     }

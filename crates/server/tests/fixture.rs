@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use barograph_model::{
     ArchiveVerb, ClientNumber, ControlFault, ControlFaultKind, Descriptor, Kind, Labels,
-    ManualClock, Name, Past, RequestSender, SqlEngine, SqlFault, SqlFaultKind, SqlRequest, SqlSink,
-    StatementKind, Unit, ValueType,
+    ManualClock, Name, Past, RequestSender, Selector, SqlEngine, SqlFault, SqlFaultKind,
+    SqlRequest, SqlSink, StatementKind, Unit, ValueType,
 };
 use barograph_server::IngestConfig;
-use barograph_server::{Control, NodeInfo, Server, ServerConfig, ServerError, ServerLimits};
+use barograph_server::{
+    Control, HeldDemand, NodeInfo, Server, ServerConfig, ServerError, ServerLimits,
+};
 use barograph_stream::{RunDir, Segment, SegmentConfig, StreamWriter};
 use barograph_testing::wait_until;
 use serde_json::{Value, json};
@@ -88,6 +90,30 @@ pub(crate) fn until(done: impl FnMut() -> bool) {
     wait_until("it never happened", done);
 }
 
+/// The demands that are held at present.
+static DEMANDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// A demand that shows itself for as long as it is held.
+struct ShownDemand(String);
+
+impl ShownDemand {
+    fn new(demand: String) -> Self {
+        DEMANDS.lock().unwrap().push(demand.clone());
+        Self(demand)
+    }
+}
+
+impl Drop for ShownDemand {
+    fn drop(&mut self) {
+        DEMANDS.lock().unwrap().retain(|demand| *demand != self.0);
+    }
+}
+
+/// Whether this is demanded at present. Each test has its own.
+pub(crate) fn is_demanded(demand: &str) -> bool {
+    DEMANDS.lock().unwrap().iter().any(|held| held == demand)
+}
+
 struct FakeControl;
 
 impl Control for FakeControl {
@@ -112,6 +138,20 @@ impl Control for FakeControl {
     fn ask_nodes(&self, sql: &str, nodes: &[String], _: bool) -> Result<Value, ControlFault> {
         self.execute(sql, None)
             .map(|_| json!({ "columns": ["node"], "rows": [], "nodes": nodes }))
+    }
+
+    fn demand(
+        &self,
+        node: &str,
+        selectors: &[Selector],
+        user: Option<u32>,
+    ) -> Result<HeldDemand, String> {
+        let shown: Vec<String> = selectors.iter().map(ToString::to_string).collect();
+        let demand = format!("{} of {node}", shown.join(" "));
+        if demand.contains("refused") {
+            return Err(format!("no room for {demand} of {user:?}"));
+        }
+        Ok(Box::new(ShownDemand::new(demand)))
     }
 
     fn reload(&self) -> Result<Value, ControlFault> {

@@ -1,11 +1,11 @@
 //! Tests of requests about another node: its mirror is read, which is a segment in the run directory.
 
 use barograph_model::{Clock as _, Sample, ValueType};
-use barograph_stream::{Segment, SegmentConfig, StreamWriter};
+use barograph_stream::{PEERS_DOCUMENT, PeersRow, Segment, SegmentConfig, StreamWriter};
 use serde_json::{Value as Json, json};
 
-use crate::client::Events;
-use crate::fixture::{Fixture, S, T0, descriptor};
+use crate::client::{Events, unix};
+use crate::fixture::{Fixture, S, T0, descriptor, is_demanded, until};
 
 const LATEST: &str = "/api/v1/latest?match=disk.*";
 
@@ -179,4 +179,78 @@ fn a_node_that_is_not_mirrored_is_unknown() {
     std::fs::remove_dir_all(fixture.run_dir.path().join("nodes")).unwrap();
     drop(mirror);
     check("b", 404, "(mirrored: none)");
+}
+
+#[test]
+fn a_watch_of_another_node_demands_its_streams() {
+    let (fixture, _own, _mirror) = cluster();
+    let mut events = fixture.watch("match=disk.*&match=a.of.watch&node=b&every_ms=50");
+    assert_eq!(events.next().unwrap().name, "streams");
+    let demand = "disk.* a.of.watch of b";
+    assert!(is_demanded(demand));
+    drop(events);
+    until(|| !is_demanded(demand));
+    let _own = fixture.watch("match=a.of.own&node=n1&every_ms=50");
+    assert!(!is_demanded("a.of.own of n1"));
+    // Without room for it, the watch shows what is mirrored, and says so once.
+    let mut events = fixture.watch("match=disk.*&match=refused&node=b&every_ms=50");
+    let told = events.next().unwrap();
+    assert_eq!(told.name, "demand");
+    let uid = rustix::process::getuid().as_raw();
+    let reason = format!("no room for disk.* refused of b of Some({uid})");
+    assert_eq!(told.data, json!({ "held": false, "reason": reason }));
+    assert_eq!(events.next().unwrap().name, "streams");
+    assert_eq!(events.next().unwrap().name, "tick");
+    assert_eq!(events.next().unwrap().name, "tick");
+}
+
+#[test]
+fn a_node_of_which_nothing_is_mirrored_yet_is_waited_for() {
+    let (fixture, _own, _mirror) = cluster();
+    let peer = |state: &str| {
+        let peers = json!([PeersRow {
+            node: "c".into(),
+            state: state.into(),
+            ..PeersRow::default()
+        }]);
+        let bytes = peers.to_string();
+        fixture
+            .run_dir
+            .publish(PEERS_DOCUMENT, bytes.as_bytes(), 0o644)
+            .unwrap();
+    };
+    let line = "GET /api/v1/watch?match=disk.*&node=c";
+    peer("gone");
+    assert_eq!(fixture.ask(line, &[], b"").status, 404);
+    peer("connected");
+    let mut events = fixture.watch("match=disk.*&node=c&every_ms=50");
+    let mut mirror = Mirror::open(&fixture, "c");
+    mirror.put(&fixture, 7);
+    let streams = events.next_named("streams");
+    assert_eq!(streams.data.as_array().unwrap().len(), 1);
+    assert_eq!(next_value(&mut events)[2], json!(7));
+}
+
+#[test]
+fn a_demand_carries_nothing_and_ends_with_its_request() {
+    let (fixture, _own, _mirror) = cluster();
+    let open = |query: &str| {
+        let path = format!("/api/v1/demand?{query}");
+        Events::open(unix(&fixture.run_dir.read_socket()), &path)
+    };
+    let mut events = open("match=a.of.demand&node=b");
+    let told = events.next().unwrap();
+    assert_eq!(
+        (&*told.name, told.data),
+        ("demand", json!({ "held": true, "reason": null }))
+    );
+    assert!(is_demanded("a.of.demand of b"));
+    drop(events);
+    until(|| !is_demanded("a.of.demand of b"));
+    let told = open("match=refused&node=b").next().unwrap();
+    assert_eq!(told.data["held"], json!(false));
+    for (query, status) in [("", 400), ("node=n1", 400), ("node=x", 404)] {
+        let line = format!("GET /api/v1/demand?{query}");
+        assert_eq!(fixture.ask(&line, &[], b"").status, status, "{query}");
+    }
 }

@@ -215,10 +215,17 @@ impl<S: FollowedStream> SegmentFollower<S> {
 
     /// Follows the mirrors of other nodes as well, and the chosen scopes of each, from `now_ns` on.
     pub fn with_mirrors(mut self, now_ns: i64) -> Result<Self, StreamError> {
-        self.has_mirrors = true;
-        self.looked_ns = None;
+        self.set_mirrors(true);
         self.follow(now_ns)?;
         Ok(self)
+    }
+
+    /// Chooses whether the mirrors of other nodes are followed, from the next [`Self::follow`] on.
+    pub fn set_mirrors(&mut self, has_mirrors: bool) {
+        if self.has_mirrors != has_mirrors {
+            self.has_mirrors = has_mirrors;
+            self.looked_ns = None;
+        }
     }
 
     /// Replaces the parts that have changed at `now_ns`, in ns since the epoch. New streams are

@@ -178,6 +178,16 @@ impl StreamReader {
         self.map.word(self.first_at).load(Ordering::Relaxed)
     }
 
+    /// The cursor of a reader that has seen the samples up to `cursor`. One that has seen none (0) begins
+    /// where the ring began: what a mirror has never had is not lost.
+    pub fn cursor_from(&self, cursor: u64) -> u64 {
+        let count = self.count().unwrap_or_default();
+        match cursor {
+            0 => self.first().min(count).saturating_sub(1),
+            cursor => cursor,
+        }
+    }
+
     /// Time of the last look at the resource, ns since the epoch; 0 if there was none, or if the
     /// stream has ended.
     pub fn looked_ns(&self) -> i64 {

@@ -162,3 +162,24 @@ fn a_successor_closes_its_predecessor() {
     assert!(reader.reopen_if_replaced().unwrap());
     assert_ne!(reader.incarnation(), life);
 }
+
+#[test]
+fn what_a_ring_has_never_had_is_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut segment = segment(&dir);
+    let of = descriptor("a.bytes", ValueType::Int);
+    let mut int = segment.register(&of, None, 6).unwrap();
+    let reader = SegmentReader::open(&dir.path().join("segment")).unwrap();
+    let handle = reader.stream(&reader.directory().entries[0]);
+    assert_eq!(handle.cursor_from(0), 0, "it is empty");
+    // As a mirror does in the middle of a stream's life.
+    segment.begin_at(&mut int, 100);
+    for at in 0..3 {
+        int.append(&Sample::measured(10 + at, at)).unwrap();
+    }
+    for (seen, from, lost) in [(0, 99, 0), (90, 90, 9), (101, 101, 0)] {
+        let cursor = handle.cursor_from(seen);
+        let scan = handle.scan(cursor, &mut Vec::new()).unwrap();
+        assert_eq!((cursor, scan.lost, scan.cursor), (from, lost, 102));
+    }
+}

@@ -5,12 +5,13 @@
 //! for a bounded time.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey};
 use barograph_rule::FiringSummary;
-use barograph_stream::RunDir;
+use barograph_stream::{DirectoryEntry, RunDir};
 
 /// Longest wait of rules for the past.
 const WAIT_NS_MAX: i64 = 2 * NS_PER_S;
@@ -22,13 +23,22 @@ pub(crate) const LATE: &str = "the archive was not read in time";
 #[derive(Clone, Debug)]
 pub(crate) struct PastStream {
     pub key: StreamKey,
-    pub scope: Arc<str>,
-    /// The run directory of that scope.
+    /// The run directory of the segment that has it: the node's, a scope's or a mirror's.
     pub run_dir: RunDir,
     pub node: Arc<str>,
+    /// The stream in that segment.
+    pub of_owner: Arc<DirectoryEntry>,
+    /// The descriptor by which rules know it.
     pub descriptor: Arc<Descriptor>,
     /// The length of the past, in ns.
     pub length_ns: i64,
+}
+
+impl PastStream {
+    /// The path of the run directory that has it.
+    pub(crate) fn dir(&self) -> &Path {
+        self.run_dir.path()
+    }
 }
 
 /// The past of one stream, as far as it was found.

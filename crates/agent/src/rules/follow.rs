@@ -1,18 +1,20 @@
 //! A follower of the segments of the node and of its applications, for the rules: the streams that
-//! exist, and the new samples of those that a rule reads.
+//! exist, and the new samples of those that a rule reads. While a rule reads streams of all nodes of the
+//! cluster, it follows the mirrors of other nodes as well.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use barograph_model::{Sample, StreamKey};
-use barograph_rule::Rules;
+use barograph_rule::{ClusterSelector, Rules};
 use barograph_stream::{
     DirectoryEntry, LOOK_NS, RunDir, ScopeChoice, SegmentFollower, SegmentPart, SegmentTicks,
     StreamReader,
 };
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::backfill::{FoundPast, FoundPasts, PastStream};
+use crate::cluster_inputs::{INPUTS_MAX, of_node};
 
 /// All segments, and the streams in them.
 pub(super) struct StreamFollower {
@@ -26,6 +28,14 @@ pub(super) struct StreamFollower {
     scopes: HashMap<StreamKey, Arc<str>>,
     free: Vec<u32>,
     next_key: u32,
+    /// Whether this node is in a cluster.
+    is_clustered: bool,
+    /// The selectors of streams of all nodes that the parts have been searched for.
+    cluster_reads: Arc<[ClusterSelector]>,
+    /// The number of streams of all nodes.
+    cluster_streams: usize,
+    /// Whether there were more of them than there is room for.
+    is_full: bool,
     /// The version of the rules for which `is_read` of each stream holds.
     version: Option<u64>,
     samples: Vec<Sample>,
@@ -37,20 +47,28 @@ pub(super) struct StreamFollower {
 struct Part {
     followed: Arc<SegmentPart<DirectoryEntry>>,
     /// By slot and generation, so that streams get their keys, and are read, in a given order.
-    streams: BTreeMap<(usize, u16), Followed>,
+    streams: StreamsBySlot,
+    /// Those that rules read under their names in the cluster: of the node's own segment and of those of
+    /// other nodes, not of scopes, which only some users may read.
+    of_cluster: StreamsBySlot,
 }
+
+type StreamsBySlot = BTreeMap<(usize, u16), Followed>;
 
 /// One stream.
 struct Followed {
     key: StreamKey,
+    entry: Arc<DirectoryEntry>,
     handle: StreamReader,
+    /// Whether it is of a mirror.
+    is_mirrored: bool,
     is_read: bool,
     cursor: u64,
     looked_ns: i64,
 }
 
 impl StreamFollower {
-    pub(super) fn new(run_dir: &RunDir) -> Self {
+    pub(super) fn new(run_dir: &RunDir, is_clustered: bool) -> Self {
         Self {
             run_dir: run_dir.clone(),
             follower: None,
@@ -59,6 +77,10 @@ impl StreamFollower {
             scopes: HashMap::new(),
             free: Vec::new(),
             next_key: 0,
+            is_clustered,
+            cluster_reads: Arc::default(),
+            cluster_streams: 0,
+            is_full: false,
             version: None,
             samples: Vec::new(),
             wanted: HashMap::new(),
@@ -71,7 +93,8 @@ impl StreamFollower {
         follower.map_or_else(SegmentTicks::default, SegmentFollower::ticks)
     }
 
-    /// The scope that a stream is of; empty for the node's own.
+    /// The scope that a stream is of; empty for the node's own and for those of other nodes, which all
+    /// users may read.
     pub(super) fn scope_of(&self, key: StreamKey) -> &str {
         self.scopes.get(&key).map_or("", |scope| scope)
     }
@@ -84,7 +107,7 @@ impl StreamFollower {
             self.choose(rules);
         }
         for part in &mut self.parts {
-            for stream in part.streams.values_mut().filter(|s| s.is_read) {
+            for stream in part.all_mut().filter(|s| s.is_read) {
                 stream.feed(rules, &mut self.samples);
             }
         }
@@ -92,11 +115,22 @@ impl StreamFollower {
 
     /// Takes over the segments and streams that have come, and forgets those that have gone.
     fn follow(&mut self, rules: &mut Rules, now_ns: i64) {
+        let reads = match self.is_clustered {
+            true => Arc::clone(rules.cluster_reads()),
+            false => Arc::default(),
+        };
         let followed = match &mut self.follower {
-            Some(follower) => follower.follow(now_ns),
+            Some(follower) => {
+                follower.set_mirrors(!reads.is_empty());
+                follower.follow(now_ns)
+            }
             none => {
                 let opened =
                     SegmentFollower::open(&self.run_dir, ScopeChoice::Readable, LOOK_NS, now_ns);
+                let opened = opened.and_then(|follower| match reads.is_empty() {
+                    true => Ok(follower),
+                    false => follower.with_mirrors(now_ns),
+                });
                 opened.map(|follower| *none = Some(follower))
             }
         };
@@ -106,26 +140,112 @@ impl StreamFollower {
         let Some(follower) = &self.follower else {
             return;
         };
-        if self.changes == Some(follower.changes()) {
+        let is_known = Arc::ptr_eq(&reads, &self.cluster_reads);
+        let has_new_reads = !is_known && *reads != *self.cluster_reads;
+        if self.changes == Some(follower.changes()) && !has_new_reads {
             return;
         }
         self.changes = Some(follower.changes());
+        self.cluster_reads = reads;
+        let mut changed = Vec::new();
         let mut before = std::mem::take(&mut self.parts);
-        let parts = follower.parts().iter().map(|followed| {
+        for (place, followed) in follower.parts().iter().enumerate() {
             let is_it = |p: &Part| Arc::ptr_eq(&p.followed.segment, &followed.segment);
-            let at = before.iter().position(is_it);
-            Part {
-                followed: Arc::clone(followed),
-                streams: at.map_or_else(BTreeMap::new, |at| before.swap_remove(at).streams),
+            let known = before.iter().position(is_it);
+            let mut part = known.map_or_else(|| Part::of(followed), |at| before.swap_remove(at));
+            if known.is_none() || !Arc::ptr_eq(&part.followed, followed) {
+                part.followed = Arc::clone(followed);
+                changed.push(place);
             }
+            self.parts.push(part);
+        }
+        for part in before {
+            self.cluster_streams -= part.of_cluster.len();
+            for stream in part
+                .streams
+                .into_values()
+                .chain(part.of_cluster.into_values())
+            {
+                self.forget(stream.key, rules);
+            }
+        }
+        for place in &changed {
+            self.read_directory(*place, rules);
+        }
+        // Streams that were left out may have room now.
+        let all_anew = has_new_reads || self.is_full;
+        for place in (0..self.parts.len()).filter(|at| all_anew || changed.contains(at)) {
+            self.read_cluster(place, rules);
+        }
+    }
+
+    /// Streams of one segment that rules read, or read no more, under their names in the cluster.
+    fn read_cluster(&mut self, at: usize, rules: &mut Rules) {
+        let part = &mut self.parts[at];
+        let followed = Arc::clone(&part.followed);
+        let id = &followed.id;
+        let reads = &self.cluster_reads;
+        let is_wanted = |entry: &&Arc<DirectoryEntry>| {
+            let is_of_node = id.is_of_node() || id.is_mirror_of_node();
+            is_of_node
+                && reads
+                    .iter()
+                    .any(|read| read.matches(&entry.descriptor, &id.node))
+        };
+        let wanted = followed.streams.iter().filter(is_wanted);
+        let wanted: BTreeMap<(usize, u16), _> =
+            wanted.map(|e| ((e.slot, e.generation), e)).collect();
+        let gone = part
+            .of_cluster
+            .extract_if(.., |slot, _| !wanted.contains_key(slot));
+        let mut gone: Vec<Followed> = gone.map(|(_, stream)| stream).collect();
+        let new = wanted
+            .into_iter()
+            .filter(|(slot, _)| !part.of_cluster.contains_key(slot));
+        let mut new: Vec<_> = new.collect();
+        // After a hole in its samples, a mirror registers a stream anew.
+        new.retain(|(slot, entry)| {
+            let Some(at) = gone.iter().position(|old| old.is_same_life(entry)) else {
+                return true;
+            };
+            let mut stream = gone.swap_remove(at);
+            stream.entry = Arc::clone(entry);
+            stream.handle = followed.segment.stream(entry);
+            part.of_cluster.insert(*slot, stream);
+            false
         });
-        self.parts = parts.collect();
-        for stream in before.into_iter().flat_map(|p| p.streams.into_values()) {
+        self.cluster_streams -= gone.len();
+        for stream in gone {
             self.forget(stream.key, rules);
         }
-        for at in 0..self.parts.len() {
-            self.read_directory(at, rules);
+        for (slot, entry) in new {
+            let Some(descriptor) = of_node(&entry.descriptor, &id.node) else {
+                continue;
+            };
+            if self.cluster_streams >= INPUTS_MAX {
+                if !std::mem::replace(&mut self.is_full, true) {
+                    warn!("rules read {INPUTS_MAX} streams of all nodes, and no further ones");
+                }
+                return;
+            }
+            let key = self.key("".into());
+            rules.cluster_stream_added(key, &descriptor);
+            let stream = Followed::of(key, &followed, entry);
+            self.parts[at].of_cluster.insert(slot, stream);
+            self.cluster_streams += 1;
         }
+    }
+
+    /// A free key, for a stream of this scope.
+    fn key(&mut self, scope: Arc<str>) -> StreamKey {
+        let key = StreamKey(self.free.pop().unwrap_or_else(|| {
+            self.next_key += 1;
+            self.next_key - 1
+        }));
+        self.scopes.insert(key, scope);
+        // Whether it is read is asked again.
+        self.version = None;
+        key
     }
 
     fn forget(&mut self, key: StreamKey, rules: &mut Rules) {
@@ -139,6 +259,9 @@ impl StreamFollower {
     fn read_directory(&mut self, at: usize, rules: &mut Rules) {
         let part = &mut self.parts[at];
         let followed = Arc::clone(&part.followed);
+        if followed.id.is_mirror {
+            return;
+        }
         let entries = followed.streams.iter();
         let there: BTreeMap<(usize, u16), _> =
             entries.map(|e| ((e.slot, e.generation), e)).collect();
@@ -148,27 +271,14 @@ impl StreamFollower {
         for stream in ended.collect::<Vec<Followed>>() {
             self.forget(stream.key, rules);
         }
-        let part = &mut self.parts[at];
         for (id, entry) in there {
-            if part.streams.contains_key(&id) {
+            if self.parts[at].streams.contains_key(&id) {
                 continue;
             }
-            let key = StreamKey(self.free.pop().unwrap_or_else(|| {
-                self.next_key += 1;
-                self.next_key - 1
-            }));
+            let key = self.key(followed.id.scope.clone());
             rules.stream_added(key, &entry.descriptor);
-            self.scopes.insert(key, followed.id.scope.clone());
-            let stream = Followed {
-                key,
-                handle: followed.segment.stream(entry),
-                is_read: false,
-                cursor: 0,
-                looked_ns: 0,
-            };
-            part.streams.insert(id, stream);
-            // Whether it is read is asked again.
-            self.version = None;
+            let stream = Followed::of(key, &followed, entry);
+            self.parts[at].streams.insert(id, stream);
         }
     }
 
@@ -176,7 +286,7 @@ impl StreamFollower {
     fn choose(&mut self, rules: &mut Rules) {
         self.wanted.extend(rules.take_wanted());
         for part in &mut self.parts {
-            for stream in part.streams.values_mut() {
+            for stream in part.all_mut() {
                 let was_read = std::mem::replace(&mut stream.is_read, rules.is_read(stream.key));
                 if stream.is_read && !was_read {
                     stream.begin(rules, &mut self.samples);
@@ -193,15 +303,15 @@ impl StreamFollower {
         let wanted = std::mem::take(&mut self.wanted);
         let mut streams = Vec::with_capacity(wanted.len());
         for part in &self.parts {
-            for stream in part.streams.values().filter(|s| s.is_read) {
+            for stream in part.all().filter(|s| s.is_read) {
                 let length_ns = wanted.get(&stream.key);
                 let descriptor = rules.descriptor(stream.key);
                 if let (Some(length_ns), Some(descriptor)) = (length_ns, descriptor) {
                     streams.push(PastStream {
                         key: stream.key,
-                        scope: part.followed.id.scope.clone(),
                         run_dir: part.followed.run_dir.clone(),
                         node: part.followed.id.node.clone(),
+                        of_owner: Arc::clone(&stream.entry),
                         descriptor: descriptor.clone(),
                         length_ns: *length_ns,
                     });
@@ -222,7 +332,7 @@ impl StreamFollower {
     ) {
         let asked: HashMap<StreamKey, &PastStream> = asked.iter().map(|s| (s.key, s)).collect();
         let found: HashMap<StreamKey, FoundPast> = found.into_iter().collect();
-        for stream in self.parts.iter_mut().flat_map(|p| p.streams.values_mut()) {
+        for stream in self.parts.iter_mut().flat_map(Part::all_mut) {
             let (Some(found), Some(asked)) = (found.get(&stream.key), asked.get(&stream.key))
             else {
                 continue;
@@ -237,7 +347,46 @@ impl StreamFollower {
     }
 }
 
+impl Part {
+    fn of(followed: &Arc<SegmentPart<DirectoryEntry>>) -> Self {
+        Self {
+            followed: Arc::clone(followed),
+            streams: BTreeMap::new(),
+            of_cluster: BTreeMap::new(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Followed> {
+        self.streams.values().chain(self.of_cluster.values())
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
+        self.streams
+            .values_mut()
+            .chain(self.of_cluster.values_mut())
+    }
+}
+
 impl Followed {
+    fn of(key: StreamKey, part: &SegmentPart<DirectoryEntry>, entry: &Arc<DirectoryEntry>) -> Self {
+        Self {
+            key,
+            entry: Arc::clone(entry),
+            handle: part.segment.stream(entry),
+            is_mirrored: part.id.is_mirror,
+            is_read: false,
+            cursor: 0,
+            looked_ns: 0,
+        }
+    }
+
+    /// Whether the entry is of the same life of a stream: then numbers of samples go on.
+    fn is_same_life(&self, entry: &DirectoryEntry) -> bool {
+        self.is_mirrored
+            && self.entry.series == entry.series
+            && self.entry.created_ns == entry.created_ns
+    }
+
     /// Begins a stream that a rule begins to read.
     fn begin(&mut self, rules: &mut Rules, samples: &mut Vec<Sample>) {
         samples.clear();
@@ -288,13 +437,10 @@ impl Followed {
 
     /// Feeds the new samples to the rules.
     fn feed(&mut self, rules: &mut Rules, samples: &mut Vec<Sample>) {
-        if self
-            .handle
-            .count()
-            .is_some_and(|count| count != self.cursor)
-        {
+        if self.handle.count().is_some_and(|count| count > self.cursor) {
             samples.clear();
-            if let Some(scan) = self.handle.scan(self.cursor, samples) {
+            let cursor = self.handle.cursor_from(self.cursor);
+            if let Some(scan) = self.handle.scan(cursor, samples) {
                 self.cursor = scan.cursor;
                 if scan.lost > 0 {
                     rules.missed(self.key, scan.lost);
@@ -315,3 +461,6 @@ impl Followed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

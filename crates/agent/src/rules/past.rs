@@ -5,6 +5,7 @@
 //! of its own, since a disk may take any time.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,21 +36,25 @@ const BEFORE_NS: i64 = 300 * NS_PER_S;
 /// Most attempts to read samples, each over a shorter time.
 const STEPS_MAX: usize = 6;
 
+/// Most readers that are kept open.
+const READERS_MAX: usize = 256;
+
 /// The reason why there is no past, for people.
 const FAILED: &str = "the archive could not be read (see the agent's log)";
 const ABSENT: &str = "there is no archive";
+const NOT_KEPT: &str = "this node keeps no history of the other node (cluster.aggregator)";
 
-/// Readers of the run directory and its scopes.
+/// Readers of the run directory, its scopes and its mirrors.
 pub(crate) struct PastReaders {
     clock: Arc<dyn Clock>,
-    by_scope: HashMap<Arc<str>, PastReader>,
+    by_dir: HashMap<PathBuf, PastReader>,
 }
 
 impl PastReaders {
     pub(crate) fn new(clock: &Arc<dyn Clock>) -> Self {
         Self {
             clock: Arc::clone(clock),
-            by_scope: HashMap::new(),
+            by_dir: HashMap::new(),
         }
     }
 
@@ -60,9 +65,10 @@ impl PastReaders {
             mut streams,
             cancel,
         } = order;
-        streams.sort_by(|a, b| (&a.scope, a.length_ns, a.key).cmp(&(&b.scope, b.length_ns, b.key)));
+        let order = |s: &PastStream| (s.length_ns, s.key);
+        streams.sort_by(|a, b| a.dir().cmp(b.dir()).then(order(a).cmp(&order(b))));
         let same =
-            |a: &PastStream, b: &PastStream| a.scope == b.scope && a.length_ns == b.length_ns;
+            |a: &PastStream, b: &PastStream| a.dir() == b.dir() && a.length_ns == b.length_ns;
         for together in streams
             .chunk_by(same)
             .flat_map(|same| same.chunks(TOGETHER_MAX))
@@ -70,7 +76,7 @@ impl PastReaders {
             if cancel.load(Ordering::Relaxed) {
                 return;
             }
-            let found = read(together, &mut self.by_scope, &self.clock, &cancel);
+            let found = read(together, &mut self.by_dir, &self.clock, &cancel);
             if !take(found) {
                 return;
             }
@@ -145,10 +151,10 @@ impl PastThread {
     }
 }
 
-/// Streams of one scope, as far back all of them.
+/// Streams of one segment, as far back all of them.
 fn read(
     streams: &[PastStream],
-    readers: &mut HashMap<Arc<str>, PastReader>,
+    readers: &mut HashMap<PathBuf, PastReader>,
     clock: &Arc<dyn Clock>,
     cancel: &AtomicBool,
 ) -> FoundPasts {
@@ -161,16 +167,21 @@ fn read(
             .map(|stream| (stream.key, FoundPast::lacking(lack)));
         found.collect::<FoundPasts>()
     };
-    if !readers.contains_key(&first.scope) {
+    let dir = first.dir();
+    if !readers.contains_key(dir) {
+        if readers.len() >= READERS_MAX {
+            // Scopes and mirrors that have gone are not read again.
+            readers.clear();
+        }
         match PastReader::open(&first.run_dir, ScopeChoice::None, Arc::clone(clock)) {
-            Ok(reader) => drop(readers.insert(Arc::clone(&first.scope), reader.with_threads(1))),
+            Ok(reader) => drop(readers.insert(dir.to_owned(), reader.with_threads(1))),
             Err(error) => {
-                warn!(%error, scope = &*first.scope, "the past of rules' streams");
+                warn!(%error, dir = %dir.display(), "the past of rules' streams");
                 return lacking(FAILED);
             }
         }
     }
-    let Some(reader) = readers.get(&first.scope) else {
+    let Some(reader) = readers.get(dir) else {
         return lacking(FAILED);
     };
     let mut reading = Reading::of(streams, reader, cancel);
@@ -178,11 +189,15 @@ fn read(
         Ok(()) => {}
         Err(fault) if fault.kind == SqlFaultKind::Cancelled => return lacking(LATE),
         Err(error) => {
-            warn!(%error, scope = &*first.scope, "the past of rules' streams");
+            warn!(%error, dir = %dir.display(), "the past of rules' streams");
             return lacking(FAILED);
         }
     }
-    let lack = reader.archive_dir().is_none().then_some(ABSENT);
+    let absent = match first.run_dir.mirrored_node() {
+        Some(_) => NOT_KEPT,
+        None => ABSENT,
+    };
+    let lack = reader.archive_dir().is_none().then_some(absent);
     let found = reading.found.into_iter();
     found
         .map(|(key, found)| (key, FoundPast { lack, ..found }))
@@ -202,7 +217,7 @@ struct Reading<'a> {
 impl<'a> Reading<'a> {
     fn of(streams: &'a [PastStream], reader: &'a PastReader, cancel: &'a AtomicBool) -> Self {
         let place = |(at, stream): (usize, &'a PastStream)| {
-            let descriptor = &*stream.descriptor;
+            let descriptor = &stream.of_owner.descriptor;
             ((&descriptor.name, &descriptor.labels), at)
         };
         Self {
@@ -270,7 +285,7 @@ impl<'a> Reading<'a> {
     fn place(&self, node: &str, descriptor: &Descriptor) -> Option<usize> {
         let at = self.places.get(&(&descriptor.name, &descriptor.labels));
         let at = *at?;
-        let known = &self.streams[at].descriptor;
+        let known = &self.streams[at].of_owner.descriptor;
         let is_it = *self.streams[at].node == *node
             && known.value_type == descriptor.value_type
             && known.unit == descriptor.unit;
@@ -325,7 +340,7 @@ fn summaries(buckets: &Buckets, step_ns: i64) -> impl Iterator<Item = FiringSumm
 #[cfg(test)]
 mod tests {
     use barograph_model::{StreamKey, Unit, ValueType};
-    use barograph_stream::{RunDir, Segment, SegmentConfig, SystemClock};
+    use barograph_stream::{DirectoryEntry, RunDir, Segment, SegmentConfig, SystemClock};
 
     use super::super::backfill::RuleBackfill;
     use super::*;
@@ -333,7 +348,7 @@ mod tests {
     const SAMPLES: i64 = 900;
 
     /// A sample each second until now.
-    fn run_dir(dir: &std::path::Path, now_ns: i64) -> (RunDir, Segment, Arc<Descriptor>) {
+    fn run_dir(dir: &std::path::Path, now_ns: i64) -> (RunDir, Segment, Arc<DirectoryEntry>) {
         let run_dir = RunDir::new(dir);
         let mut segment =
             Segment::create(&run_dir.segment(), SegmentConfig::new("n1"), now_ns).unwrap();
@@ -347,7 +362,10 @@ mod tests {
             let ts = now_ns - (SAMPLES - 1 - at) * NS_PER_S;
             writer.append(&Sample::measured(ts, at)).unwrap();
         }
-        (run_dir, segment, Arc::new(descriptor))
+        let [entry] = &*segment.reader().unwrap().directory().entries else {
+            panic!("one stream");
+        };
+        (run_dir, segment, Arc::new(entry.clone()))
     }
 
     #[test]
@@ -355,14 +373,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let now_ns = clock.now_ns();
-        let (run_dir, _segment, descriptor) = run_dir(dir.path(), now_ns);
+        let (run_dir, _segment, entry) = run_dir(dir.path(), now_ns);
         let reader = PastReader::open(&run_dir, ScopeChoice::None, Arc::clone(&clock)).unwrap();
         let wanted = |node: &str| PastStream {
             key: StreamKey(7),
-            scope: "".into(),
             run_dir: run_dir.clone(),
             node: node.into(),
-            descriptor: Arc::clone(&descriptor),
+            of_owner: Arc::clone(&entry),
+            descriptor: Arc::new(entry.descriptor.clone()),
             length_ns: 3_600 * NS_PER_S,
         };
         let check = |node: &str, samples_max: usize, expect: i64, has_older: bool| {

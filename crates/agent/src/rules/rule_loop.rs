@@ -47,7 +47,7 @@ pub(crate) struct RuleLoop {
 impl RuleLoop {
     pub(super) fn new(shared: Arc<RulesShared>) -> Self {
         Self {
-            follower: StreamFollower::new(&shared.run_dir),
+            follower: StreamFollower::new(&shared.run_dir, shared.demand.is_some()),
             shared,
             backfill: None,
             order: None,

@@ -114,6 +114,7 @@ fn status(target: &Target) -> anyhow::Result<()> {
             number("waiting")
         );
     }
+    text += &not_demanded(&status);
     for subscriber in &sent_to {
         let node = output::plain(&subscriber.node);
         for loss in given_up(subscriber) {
@@ -128,6 +129,25 @@ fn status(target: &Target) -> anyhow::Result<()> {
         text += &format!("refused      {}\n", output::plain(refusal));
     }
     output::print(&text)
+}
+
+/// The streams of other nodes that are not mirrored although somebody needs them.
+fn not_demanded(status: &Json) -> String {
+    let number = |name: &str| status[name].as_u64().unwrap_or_default();
+    let mut text = String::new();
+    if number("selectors_left_out") > 0 {
+        text += &format!(
+            "left out     {} selectors of streams of a node, beyond the first 256\n",
+            number("selectors_left_out")
+        );
+    }
+    if number("watches_refused") > 0 {
+        text += &format!(
+            "refused      the demand of {} watches of other nodes (8 patterns of one user, 64 in all)\n",
+            number("watches_refused")
+        );
+    }
+    text
 }
 
 /// Whether messages are encrypted, and for how long the certificate holds.

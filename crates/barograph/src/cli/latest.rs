@@ -1,10 +1,17 @@
 //! `baro latest`: prints the newest values, from shared memory.
 
-use barograph_client::LatestValue;
+use std::time::Duration;
+
+use barograph_client::{LatestValue, Watch};
 use barograph_model::Quality;
 use clap::Args;
 
 use super::{NodeTarget, format, output, selector};
+
+/// Time between two looks at streams that are to come.
+const SLICE: Duration = Duration::from_millis(250);
+/// Most looks at streams that are to come.
+const SLICES_MAX: usize = 20;
 
 /// Arguments of `baro latest`.
 #[derive(Args)]
@@ -27,10 +34,18 @@ impl Latest {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let observer = self.node.observer()?;
         let selector = selector(&self.name, &self.labels)?;
-        let values = match self.predicted {
+        let values = || match self.predicted {
             true => observer.latest_predicted(&selector),
             false => observer.latest(&selector),
         };
+        let mut found = values();
+        if found.is_empty()
+            && let Some(_demand) = self.node.demand(&observer, &selector)
+        {
+            wait(&mut observer.watch(&selector));
+            found = values();
+        }
+        let values = found;
         if values.is_empty() {
             return Err(observer.unknown(&selector).into());
         }
@@ -48,6 +63,19 @@ impl Latest {
             }
         }
         output::print_table(&headings, &right, &rows)
+    }
+}
+
+/// Waits until streams that were demanded have come, and no more of them do.
+fn wait(watch: &mut Watch) {
+    let mut known = 0;
+    for _ in 0..SLICES_MAX {
+        let _ = watch.next(SLICE);
+        let streams = watch.streams().len();
+        if streams > 0 && streams == known {
+            return;
+        }
+        known = streams;
     }
 }
 

@@ -27,9 +27,10 @@ pub(super) struct Watch {
 impl Watch {
     /// Runs the command until its count is reached or its output closed.
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let observer = self.node.observer()?;
         let selector = selector(&self.name, &self.labels)?;
-        if observer.streams(&selector).is_empty() && selector.name.is_literal() {
+        let (observer, mut demand) = self.node.followed(&selector)?;
+        let is_to_come = demand.is_some() || !selector.name.is_literal();
+        if !is_to_come && observer.streams(&selector).is_empty() {
             return Err(observer.unknown(&selector).into());
         }
         let mut watch = observer.watch(&selector);
@@ -41,7 +42,13 @@ impl Watch {
                 alive = lives;
                 output::tell(&told(observer.is_mirror().then(|| observer.node()), alive));
             }
-            for update in watch.next(SLICE).into_iter().flatten() {
+            let updates = watch.next(SLICE);
+            let has_ended = demand.as_mut().is_some_and(|demand| !demand.is_held());
+            if has_ended && updates.is_none() {
+                // Another agent may serve this node by now.
+                demand = observer.demand(&observer.node(), &selector).ok().or(demand);
+            }
+            for update in updates.into_iter().flatten() {
                 self.print(&update)?;
                 left -= 1;
                 if left == 0 {

@@ -45,7 +45,7 @@ impl Rules {
         let mut matching = vec![Vec::new(); leaves];
         for (key, stream) in self.streams.iter() {
             for (leaf, keys) in rule.definition.leaves.iter().zip(&mut matching) {
-                if matches(leaf, &stream.descriptor) {
+                if matches(leaf, &stream.descriptor, stream.is_of_cluster) {
                     keys.push(key);
                 }
             }
@@ -78,14 +78,19 @@ impl Rules {
     }
 
     /// A new stream and one rule.
-    pub(super) fn meet(&mut self, at: usize, key: StreamKey, descriptor: &Descriptor) {
+    pub(super) fn meet(
+        &mut self,
+        at: usize,
+        key: StreamKey,
+        (descriptor, is_of_cluster): (&Descriptor, bool),
+    ) {
         let Some(rule) = &mut self.rules[at] else {
             return;
         };
         let first = rule.first;
         let mut met = Vec::new();
         for (leaf, keys) in rule.matching.iter_mut().enumerate() {
-            if matches(&rule.definition.leaves[leaf], descriptor) {
+            if matches(&rule.definition.leaves[leaf], descriptor, is_of_cluster) {
                 keys.push(key);
                 met.push(leaf);
             }

@@ -55,7 +55,7 @@ impl RuleRig {
         let calls = Arc::new(RecordedCalls::default());
         let kept = BTreeMap::from([("high".to_owned(), sql.to_owned())]);
         let theirs: Arc<dyn Clock> = clock.clone();
-        let rules = DeclaredRules::new(&kept, &run_dir, &theirs, calls.clone());
+        let rules = DeclaredRules::new(&kept, &run_dir, &theirs, calls.clone(), None);
         let rule_loop = rules.take_loop().unwrap();
         Self {
             clock,
@@ -200,4 +200,31 @@ fn a_past_that_is_late_is_not_waited_for_and_people_are_told() {
     assert_eq!(rig.rule_loop.step(), None);
     drop(rig);
     assert!(order.cancel.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+#[test]
+fn streams_of_all_nodes_need_a_cluster_or_a_stream_of_that_name() {
+    let mut rig = RuleRig::new(HIGH);
+    let refusal = |rig: &RuleRig, sql: &str| rig.rules.execute(sql).err().map(|e| e.to_string());
+    let reads = "CREATE RULE all.high WHEN latest('cluster.a.level{node=n}') > 5 CALL 'x'";
+    let refused = refusal(&rig, reads).unwrap();
+    assert!(refused.contains("this node is in none") && refused.contains("read a.level{node=n}"));
+    assert!(
+        refusal(&rig, "DROP RULE all.high")
+            .unwrap()
+            .contains("no rule")
+    );
+    // An application may publish a stream of such a name.
+    let named = Descriptor {
+        name: Name::new("cluster.a.level").unwrap(),
+        ..Descriptor::gauge(
+            Name::new("a").unwrap(),
+            ValueType::Int,
+            Unit::new("count").unwrap(),
+        )
+    };
+    let now_ns = rig.clock.now_ns();
+    rig.segment.register(&named, None, now_ns).unwrap();
+    assert!(refusal(&rig, reads).is_some(), "it has no such label");
+    assert_eq!(refusal(&rig, &reads.replace("{node=n}", "")), None);
 }
