@@ -35,6 +35,7 @@ BUCKET = "it needs a bucket; test_target.py does it in a directory"
 FIFTEEN = "test_fifteen.py runs it"
 OF_CLUSTER = "it needs a cluster; test_cluster_insights.py has one"
 CLIENTS = "it needs a cluster; test_cluster_clients.py has one"
+PUBLICATIONS = "test_cluster_publications.py reads them on another node"
 DEMANDS = "it needs a cluster; test_cluster_demand.py has one"
 IN_CLUSTER = "it needs a cluster; test_cluster.py has one"
 KEPT = "it needs the archives of an aggregator; test_aggregator.py has them"
@@ -83,6 +84,8 @@ NOT_RUN: Listed = {
         "curl -N 'http://127.0.0.1:7070/api/v1/watch?match=agent": DEMANDS,
         "curl -N --unix-socket": DEMANDS,
         "baro watch agent.cpu.seconds --node b": DEMANDS,
+        'baro sql "SELECT node, value FROM cluster_app': PUBLICATIONS,
+        "baro watch 'app.lulesh.*' --node b": PUBLICATIONS,
         'baro rule create "CREATE RULE disk.busy': DEMANDS,
         'baro rule create "CREATE RULE storage.gone': DEMANDS,
         "curl -d": IN_CLUSTER,

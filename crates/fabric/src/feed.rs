@@ -224,18 +224,8 @@ impl Feed {
         let before = std::mem::take(&mut self.lanes);
         let mut before: HashMap<_, _> =
             before.into_iter().map(|l| (life_of(&l.entry), l)).collect();
-        let mut unsent = 0;
-        for entry in directory.entries {
-            match before.remove(&life_of(&entry)) {
-                Some(lane) => self.lanes.push(lane),
-                None if !self.is_wanted(&entry) => {}
-                None if self.lanes.len() + before.len() >= self.streams_max => unsent += 1,
-                None => {
-                    let lane = self.lane(entry);
-                    self.lanes.push(lane);
-                }
-            }
-        }
+        let (chosen, unsent) = self.choose(directory.entries, &mut before);
+        self.lanes = chosen;
         self.counts.unsent_streams = unsent;
         self.counts.unsent_streams_max = self.counts.unsent_streams_max.max(unsent);
         // Streams are announced in the order of their registration, so that a subscriber which knows
@@ -254,13 +244,51 @@ impl Feed {
         self.turn = 0;
     }
 
-    fn is_wanted(&self, entry: &DirectoryEntry) -> bool {
-        let descriptor = &entry.descriptor;
-        let is_match = |s: &Selector| s.matches(descriptor.name.as_str(), &descriptor.labels);
-        self.selectors.iter().any(is_match)
+    /// The wanted streams of a directory, as far as the subscriber has room for them, and the number of the
+    /// others. What an earlier selector names comes first, so that what is demanded for a while takes no room
+    /// from what is configured. Of the lanes `before` stay those of streams that have ended.
+    fn choose(
+        &mut self,
+        entries: Vec<DirectoryEntry>,
+        before: &mut HashMap<StreamLife, FeedLane>,
+    ) -> (Vec<FeedLane>, u64) {
+        let mut wanted = Vec::new();
+        for entry in entries {
+            let known = before.remove(&life_of(&entry));
+            let rank = match &known {
+                Some(lane) => Some(lane.rank),
+                None => self.rank(&entry),
+            };
+            if let Some(rank) = rank {
+                wanted.push((rank, entry, known));
+            }
+        }
+        // A stream that has ended has its place until its end is told.
+        let room = self.streams_max.saturating_sub(before.len());
+        let unsent = wanted.len().saturating_sub(room);
+        if unsent > 0 {
+            wanted.sort_by_key(|(rank, _, known)| (*rank, known.is_none()));
+            for (_, _, known) in wanted.drain(room..) {
+                let announced = known.filter(|lane| lane.is_announced);
+                self.retired.extend(announced.map(|lane| lane.reference));
+            }
+        }
+        let lanes = wanted.into_iter();
+        let lanes = lanes.map(|(rank, entry, known)| match known {
+            Some(lane) => lane,
+            None => self.lane(entry, rank),
+        });
+        (lanes.collect(), unsent as u64)
     }
 
-    fn lane(&mut self, entry: DirectoryEntry) -> FeedLane {
+    /// The place of the first selector that matches a stream; `None` if it is not wanted.
+    fn rank(&self, entry: &DirectoryEntry) -> Option<usize> {
+        let descriptor = &entry.descriptor;
+        let is_match = |s: &Selector| s.matches(descriptor.name.as_str(), &descriptor.labels);
+        self.selectors.iter().position(is_match)
+    }
+
+    fn lane(&mut self, entry: DirectoryEntry, rank: usize) -> FeedLane {
         let reader = self.segment.stream(&entry);
         let count = reader.count().unwrap_or(0);
         let newest = count.saturating_sub(1);
@@ -278,6 +306,7 @@ impl Feed {
         self.next_reference += 1;
         FeedLane {
             reader,
+            rank,
             reference: self.next_reference,
             is_announced: false,
             is_known: of_life.is_some(),
@@ -475,7 +504,10 @@ fn announce_ended(
     reference
 }
 
+/// The slot of a stream, the generation of the slot, and the series.
+type StreamLife = (usize, u16, SeriesId);
+
 /// The identity of a stream's life in one segment.
-fn life_of(entry: &DirectoryEntry) -> (usize, u16, SeriesId) {
+fn life_of(entry: &DirectoryEntry) -> StreamLife {
     (entry.slot, entry.generation, entry.series)
 }

@@ -73,6 +73,8 @@ pub(crate) struct FeedLane {
     pub(crate) entry: DirectoryEntry,
     pub(crate) reader: StreamReader,
     pub(crate) reference: u32,
+    /// The place of the first selector that matches it.
+    pub(crate) rank: usize,
     pub(crate) is_announced: bool,
     /// Whether the subscriber had this life before the feed began.
     pub(crate) is_known: bool,

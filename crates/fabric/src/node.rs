@@ -422,13 +422,10 @@ impl<T: Transport> FabricNode<T> {
                 }
             };
             *next_feed = next_feed.wrapping_add(1 << 32);
-            let (wanted, _) = selectors_of(node, &config.wanted, demanded);
-            let config = &NodeConfig {
-                wanted,
-                ..config.clone()
-            };
             match NodeMirror::create(config, node, (*next_feed, now_ns), history) {
-                Ok(mirror) => {
+                Ok(mut mirror) => {
+                    let (wanted, _) = selectors_of(node, &config.wanted, demanded);
+                    mirror.set_selectors(&wanted);
                     (other.mirror, other.fault) = (Some(Box::new(mirror)), None);
                     mirrored += 1;
                 }

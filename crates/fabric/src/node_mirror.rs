@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use barograph_model::{Sample, StreamKey};
+use barograph_model::{Descriptor, Sample, Selector, StreamKey};
 use barograph_stream::StreamError;
 
 use crate::config::NodeConfig;
@@ -29,6 +29,10 @@ pub(crate) struct NodeMirror {
 #[derive(Debug)]
 struct KeptHistory {
     history: Box<dyn DurableHistory>,
+    /// The streams that the configuration wants. What is mirrored by demand is not kept.
+    configured: Vec<Selector>,
+    /// Whether the stream of a key is kept.
+    is_kept: Vec<bool>,
     frames: VecDeque<WaitingFrame>,
 }
 
@@ -65,6 +69,7 @@ impl NodeMirror {
         if let Some(history) = &history {
             subscriber.keep_durably(&history.positions());
         }
+        let configured = config.wanted.iter().map(|text| Selector::parse(text));
         let mut mirror = Self {
             subscriber,
             segment: MirrorSegment::create(
@@ -77,6 +82,8 @@ impl NodeMirror {
             trouble: None,
             history: history.map(|history| KeptHistory {
                 history,
+                configured: configured.filter_map(Result::ok).collect(),
+                is_kept: Vec::new(),
                 frames: VecDeque::new(),
             }),
         };
@@ -97,7 +104,7 @@ impl NodeMirror {
         }
         let mut sinks = MirrorSinks {
             segment: &mut self.segment,
-            history: self.history.as_mut().map(|kept| &mut *kept.history),
+            history: self.history.as_mut(),
         };
         self.subscriber.receive(frame, now_ns, &mut sinks)
     }
@@ -177,6 +184,26 @@ impl NodeMirror {
 }
 
 impl KeptHistory {
+    /// Begins a stream, if the configuration wants it.
+    fn declare(&mut self, key: StreamKey, announcement: &Announcement) {
+        let Descriptor { name, labels, .. } = &announcement.descriptor;
+        let is_match = |s: &Selector| s.matches(name.as_str(), labels);
+        let is_kept = self.configured.iter().any(is_match);
+        let at = key.0 as usize;
+        self.is_kept.resize(self.is_kept.len().max(at + 1), false);
+        self.is_kept[at] = is_kept;
+        if is_kept {
+            self.history.declare(key, announcement);
+        }
+    }
+
+    /// The history of a stream; `None` if the stream is not kept.
+    fn of(&mut self, key: StreamKey) -> Option<&mut dyn DurableHistory> {
+        let is_kept = self.is_kept.get(key.0 as usize);
+        is_kept.filter(|is_kept| **is_kept)?;
+        Some(&mut *self.history)
+    }
+
     /// Hands over what has come, and has the subscriber acknowledge what is durable.
     fn attend(&mut self, subscriber: &mut Subscriber) {
         let newest = self.frames.back();
@@ -204,28 +231,35 @@ impl KeptHistory {
 /// The receivers of a mirror's samples.
 struct MirrorSinks<'m> {
     segment: &'m mut MirrorSegment,
-    history: Option<&'m mut (dyn DurableHistory + 'static)>,
+    history: Option<&'m mut KeptHistory>,
+}
+
+impl MirrorSinks<'_> {
+    /// The history of a stream; `None` if it is not kept.
+    fn history(&mut self, key: StreamKey) -> Option<&mut dyn DurableHistory> {
+        self.history.as_mut()?.of(key)
+    }
 }
 
 impl MirrorSink for MirrorSinks<'_> {
     fn declare(&mut self, announcement: &Announcement) -> Option<StreamKey> {
         let key = self.segment.declare(announcement)?;
-        if let Some(history) = &mut self.history {
-            history.declare(key, announcement);
+        if let Some(kept) = &mut self.history {
+            kept.declare(key, announcement);
         }
         Some(key)
     }
 
     fn retire(&mut self, key: StreamKey) {
         self.segment.retire(key);
-        if let Some(history) = &mut self.history {
+        if let Some(history) = self.history(key) {
             history.retire(key);
         }
     }
 
     fn append(&mut self, key: StreamKey, number: u64, sample: &Sample) {
         self.segment.append(key, number, sample);
-        if let Some(history) = &mut self.history {
+        if let Some(history) = self.history(key) {
             history.append(key, number, sample);
         }
     }
@@ -236,7 +270,7 @@ impl MirrorSink for MirrorSinks<'_> {
 
     fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
         self.segment.confirm(key, looked_ns);
-        if let Some(history) = &mut self.history {
+        if let Some(history) = self.history(key) {
             history.confirm(key, looked_ns);
         }
     }
@@ -247,7 +281,7 @@ impl MirrorSink for MirrorSinks<'_> {
 
     fn miss(&mut self, key: StreamKey, first: u64, count: u64) {
         self.segment.miss(key, first, count);
-        if let Some(history) = &mut self.history {
+        if let Some(history) = self.history(key) {
             history.miss(key, first);
         }
     }

@@ -20,6 +20,7 @@ use crate::app::{HandlerAnswer, JSON, RequestOrigin, SharedApp};
 use crate::blocking;
 use crate::deliver::{CancelOnDrop, Delivery, deliver};
 use crate::fault::Fault;
+use crate::followed::FollowedNode;
 use crate::json::{LatestJson, StreamJson};
 use crate::params::Params;
 use crate::request_body::statement;
@@ -160,13 +161,13 @@ pub(crate) async fn latest(
     .await
 }
 
-/// `GET /api/v1/watch?match=P&every_ms=1000&node=NAME`
+/// `GET /api/v1/watch?match=P&every_ms=1000&node=NAME&demand=0`: with 0, what is mirrored anyway.
 pub(crate) async fn watch(
     State(app): SharedApp,
     asking: RequestOrigin,
     RawQuery(query): RawQuery,
 ) -> HandlerAnswer {
-    let params = Params::parse(query.as_deref(), &["match", "every_ms", "node"])?;
+    let params = Params::parse(query.as_deref(), &["match", "every_ms", "node", "demand"])?;
     let every_ms = params
         .integer("every_ms", "milliseconds")?
         .unwrap_or(EVERY_MS_DEFAULT);
@@ -177,11 +178,15 @@ pub(crate) async fn watch(
     }
     let every = Duration::from_millis(every_ms.unsigned_abs());
     let (selectors, node) = (params.selectors()?, params.node()?);
+    let demands = params.integer("demand", "0 or 1")? != Some(0);
     let place = app.watcher_place(asking)?;
     let of = Arc::clone(&app);
     let made = move || {
         let streams_max = of.limits.watch_streams_max;
-        let followed = of.follow_node(node.as_deref(), &selectors, asking)?;
+        let followed = match demands {
+            true => of.follow_node(node.as_deref(), &selectors, asking)?,
+            false => FollowedNode::mirrored(of.views_of(node.as_deref())?),
+        };
         Watcher::new(selectors, streams_max, followed)
     };
     let watcher = blocking::wait(made).await?;

@@ -23,8 +23,19 @@ pub(crate) struct FollowedNode {
     pub views: Arc<ServedViews>,
     /// The view at present; `None` if nothing of the node is mirrored yet.
     pub view: Option<Arc<ServedView>>,
-    /// The demand, or the reason why there is none, for people; `None` if the node is this one.
+    /// The demand, or the reason why there is none, for people; `None` if nothing is to be demanded.
     pub demand: Option<Result<HeldDemand, String>>,
+}
+
+impl FollowedNode {
+    /// A node of which nothing is demanded.
+    pub(crate) fn mirrored((views, view): (Arc<ServedViews>, Arc<ServedView>)) -> Self {
+        Self {
+            views,
+            view: Some(view),
+            demand: None,
+        }
+    }
 }
 
 impl App {
@@ -37,11 +48,7 @@ impl App {
     ) -> Result<FollowedNode, Fault> {
         let own = self.view()?;
         let Some(node) = self.other(node, &own)? else {
-            return Ok(FollowedNode {
-                views: Arc::clone(&self.views),
-                view: Some(own),
-                demand: None,
-            });
+            return Ok(FollowedNode::mirrored((Arc::clone(&self.views), own)));
         };
         let (views, view) = match self.views_of(Some(node)) {
             Ok((views, view)) => (views, Some(view)),

@@ -115,7 +115,7 @@ export const streams = (match: string) => json<StreamInfo[]>(ofShown(`api/v1/str
 export const latest = (match: string) => json<Latest[]>(ofShown(`api/v1/latest?match=${enc(match)}`));
 
 /** The path of the events of streams; `matches` are the parameters that choose them. */
-export const watchPath = (matches: string): string => ofShown(`api/v1/watch?${matches}&every_ms=1000`);
+export const watchPath = (matches: string): string => ofShown(`api/v1/watch?${matches}&every_ms=1000&demand=0`);
 
 export function history(match: string, startMs: number): Promise<History[]> {
   // Nanoseconds do not fit a double, so they are written as milliseconds and six zeros.

@@ -1,13 +1,13 @@
 //! Histories that a node keeps of others, on virtual time: nothing is acknowledged before it is
 //! durable, and after a crash a feed goes on where the history ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use barograph_fabric::frame::{Announcement, Position};
 use barograph_fabric::transport::MemoryNetwork;
-use barograph_fabric::{DurableHistories, DurableHistory, HistoryOpening};
-use barograph_model::{NS_PER_S, Sample, SeriesId, StreamKey, Value};
+use barograph_fabric::{DurableHistories, DurableHistory, HistoryOpening, StreamDemand};
+use barograph_model::{Descriptor, NS_PER_S, Name, Sample, SeriesId, StreamKey, Value};
 use barograph_stream::{RunDir, SegmentReader};
 
 use super::cluster::{BadTransport, Dice, Member, START_NS, descriptor, hello};
@@ -317,4 +317,34 @@ fn a_disk_that_stalls_stops_the_owner_at_the_window_and_what_is_missing_is_marke
     let marks = kept.iter().filter(|(_, sample)| sample.is_none()).count();
     assert_eq!(marks, 2);
     assert!(kept.is_sorted_by(|a, b| a.0 < b.0));
+}
+
+#[test]
+fn what_is_mirrored_by_demand_is_not_kept() {
+    let network = MemoryNetwork::default();
+    let disk = SharedDisk::default();
+    let mut now_ns = START_NS;
+    let mut a = Member::new(&network, "a", 1, now_ns);
+    a.node.keep_histories(Box::new(disk.clone()));
+    a.node.demand(vec![StreamDemand::of_all("other.*")]);
+    let mut b = Member::new(&network, "b", 2, now_ns);
+    let other = Descriptor {
+        name: Name::new("other.value").unwrap(),
+        ..descriptor(0)
+    };
+    let stream = b.segment.register(&other, Some(256), now_ns).unwrap();
+    b.writers.push(stream);
+    for round in 0..40 {
+        now_ns += STEP_NS;
+        b.put(now_ns, round);
+        b.node.step(now_ns);
+        a.node.step(now_ns);
+        disk.lock().sync();
+    }
+    assert_eq!((a.peer("b").streams, a.peer("b").missed), (4, 0));
+    let kept: BTreeSet<SeriesId> = disk.lock().durable.iter().map(|record| record.0).collect();
+    let expect: BTreeSet<SeriesId> = (0..3).map(|i| descriptor(i).series_id()).collect();
+    assert_eq!(kept, expect);
+    // All frames were acknowledged: the feed has never begun anew.
+    assert_eq!(b.node.sent_to()[0].lost, 0);
 }
