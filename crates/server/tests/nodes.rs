@@ -192,6 +192,8 @@ fn a_watch_of_another_node_demands_its_streams() {
     until(|| !is_demanded(demand));
     let _own = fixture.watch("match=a.of.own&node=n1&every_ms=50");
     assert!(!is_demanded("a.of.own of n1"));
+    let _mirrored = fixture.watch("match=a.of.page&node=b&demand=0");
+    assert!(!is_demanded("a.of.page of b"));
     // Without room for it, the watch shows what is mirrored, and says so once.
     let mut events = fixture.watch("match=disk.*&match=refused&node=b&every_ms=50");
     let told = events.next().unwrap();
