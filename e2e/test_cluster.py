@@ -361,7 +361,7 @@ def test_who_does_not_belong_is_refused_with_the_reason(start: Start) -> None:
     assert "refused" in a.out("cluster", "status")
 
 
-def test_what_is_wrong_in_the_configuration_is_said(start: Start) -> None:
+def test_what_is_wrong_in_the_configuration_is_said(start: Start, tmp_path: Path) -> None:
     def refused(*options: str, config: str = QUICK) -> str:
         folder = Path(start(config=config).folder)
         command = [BARO, "up", "--run-dir", folder / "r", "--state-dir", folder / "s", "--http", "127.0.0.1:0", *options]
@@ -375,8 +375,10 @@ def test_what_is_wrong_in_the_configuration_is_said(start: Start) -> None:
     assert "letters" in refused("--cluster", "rack", "--node", "a/b")
     assert "--cluster" in refused("--listen", "127.0.0.1:0")
     # Without certificates, any user of the machine could read as a node what only some users may read.
-    config = QUICK + '[cluster]\npublications = ["all", "u*"]\n'
-    assert "cluster.publications" in refused("--cluster", "rack", "--listen", "127.0.0.1:0", config=config)
+    config = tmp_path / "barograph.toml"
+    config.write_text('[cluster]\npublications = ["all", "u*"]\n')
+    said = refused("--cluster", "rack", "--listen", "127.0.0.1:0", "--config", str(config))
+    assert "cluster.publications" in said
 
 
 def test_an_agent_alone_says_so(start: Start) -> None:

@@ -3,6 +3,8 @@
 //! stopped or the power is cut.
 
 #[cfg(test)]
+mod chain;
+#[cfg(test)]
 mod cluster;
 mod network;
 mod programs;

@@ -479,10 +479,6 @@ impl<T: Transport> FabricNode<T> {
                 other.heard_ns = now_ns;
                 other.fault.clone_from(&mirror.trouble);
                 mirror.segment.heard(now_ns);
-                if mirror.has_new_scopes() {
-                    let of = (&self.config, &**from);
-                    mirror.follow_scopes(of, (&mut self.next_feed, now_ns));
-                }
             }
             Ok(_) => {}
             Err(fault) => other.fault = Some(format!("a frame was refused: {fault}")),

@@ -137,13 +137,9 @@ impl NodeMirror {
         self.scopes.ask_again();
     }
 
-    /// Whether the owner has told of other scopes than are followed.
-    pub(crate) fn has_new_scopes(&self) -> bool {
-        self.scopes.are_new(self.subscriber.mirror().scopes())
-    }
-
     /// Begins and ends the mirrors of scopes as the owner has told. `next_feed` is the number of a feed
-    /// that no feed had before.
+    /// that no feed had before. Call it once per second: a peer that tells other scopes in each frame costs
+    /// no more.
     pub(crate) fn follow_scopes(&mut self, of: (&NodeConfig, &str), next_feed: (&mut u64, i64)) {
         let scopes = self.subscriber.mirror().scopes();
         self.scopes.follow(scopes, of, next_feed);

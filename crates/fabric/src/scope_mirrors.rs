@@ -21,8 +21,6 @@ pub(crate) struct ScopeMirrors {
     /// The directory of the node's mirror.
     dir: RunDir,
     mirrors: BTreeMap<Arc<str>, ScopeMirror>,
-    /// The scopes that the owner had at the last [`Self::follow`].
-    followed: Vec<Arc<str>>,
     room: Arc<MirrorRoom>,
     /// What the mirrors that have ended had taken in.
     ended: MirrorCounts,
@@ -43,16 +41,10 @@ impl ScopeMirrors {
         Self {
             dir: config.run_dir.mirror(node),
             mirrors: BTreeMap::new(),
-            followed: Vec::new(),
             room: Arc::new(MirrorRoom::new(config.bounds)),
             ended: MirrorCounts::default(),
             trouble: None,
         }
-    }
-
-    /// Whether these are other scopes than those of the last [`Self::follow`].
-    pub(crate) fn are_new(&self, scopes: &[Arc<str>]) -> bool {
-        self.followed != scopes
     }
 
     /// Begins the mirrors of these scopes, as far as they are wanted, and ends all others. Tries again what
@@ -64,7 +56,6 @@ impl ScopeMirrors {
         (next_feed, now_ns): (&mut u64, i64),
     ) {
         self.trouble = None;
-        self.followed = scopes.to_vec();
         let is_over = |scope: &Arc<str>| !scopes.contains(scope);
         let over = self.mirrors.extract_if(.., |scope, _| is_over(scope));
         for (scope, mirror) in over.collect::<Vec<_>>() {
