@@ -82,7 +82,7 @@ def test_what_everyone_may_read_is_read_on_other_nodes(start: Start) -> None:
         assert [row["value"] for row in a.sql(history)] == [0.5, 0.125]
         frames = a.sql("SELECT node, residual FROM frames('solver') ORDER BY node, frame")
         assert [(row["node"], row["residual"]) for row in frames] == [("b", 0.5), ("b", 0.125), ("c", 0.25)]
-        assert scopes(b) == {"", "all"}
+        eventually(lambda: scopes(b) == {"", "all"}, "what is sent is told")
         assert scopes(a) == {""}, "nobody publishes there"
         mirror = a.run_dir / "nodes" / "b" / "applications"
         assert [path.name for path in mirror.iterdir()] == ["all"]
