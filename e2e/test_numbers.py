@@ -6,6 +6,7 @@ import math
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -231,24 +232,29 @@ def test_the_last_bucket_of_a_rate_is_right(start: Start, tree: Path) -> None:
     agent = start("--sys-root", tree, config=QUICK)
     stat = tree / "proc" / "vmstat"
     before = stat.read_text()
-    begin, rates = time.monotonic(), []
+    begin, is_over, rates = time.monotonic(), threading.Event(), []
 
-    def write() -> float:
-        """Writes a number of pages that grows by 10,000 a second."""
-        pages = int((time.monotonic() - begin) * 10_000)
-        replace_file(stat, re.sub(r"^pgpgin .*$", f"pgpgin {pages}", before, flags=re.MULTILINE))
-        return pages
+    def write() -> None:
+        """Writes a number of pages that grows by 10,000 a second, also while questions are answered."""
+        while not is_over.wait(0.05):
+            pages = int((time.monotonic() - begin) * 10_000)
+            replace_file(stat, re.sub(r"^pgpgin .*$", f"pgpgin {pages}", before, flags=re.MULTILINE))
 
-    until = time.monotonic() + 8
-    while time.monotonic() < until:
-        write()
-        time.sleep(0.05)
-        rates = agent.sql("SELECT ts, value FROM rate('vm.pagein.bytes', '-2s', NULL, '5s') WHERE value > 0") or rates
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        while time.monotonic() < begin + 8:
+            short = "SELECT ts, value FROM rate('vm.pagein.bytes', '-2s', NULL, '5s') WHERE value > 0"
+            rates = agent.sql(short) or rates
+            time.sleep(0.05)
+        # There is no rate where the counter begins anew (that of the fixture was higher).
+        whole = agent.sql("SELECT value FROM rate('vm.pagein.bytes', '-1h', NULL, '1s') WHERE value IS NOT NULL")
+    finally:
+        is_over.set()
+        writer.join()
     # Windows that are shorter than the step and end in the middle of one.
     assert rates, "a window shorter than the step has a rate"
     expect = rates[-1]["value"]
-    # There is no rate where the counter begins anew (that of the fixture was higher).
-    whole = agent.sql("SELECT value FROM rate('vm.pagein.bytes', '-1h', NULL, '1s') WHERE value IS NOT NULL")
     middle = sorted(row["value"] for row in whole)[len(whole) // 2]
     assert expect == pytest.approx(middle, rel=0.3)
     assert whole[-1]["value"] == pytest.approx(middle, rel=0.6)

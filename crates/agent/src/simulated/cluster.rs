@@ -167,30 +167,38 @@ impl<'n> Rack<'n> {
         }
     }
 
-    /// The mirrors of the keeper have what the nodes have.
+    /// The mirrors of the keeper have what the nodes have, and what programs there publish for everyone.
     fn check_views(&self) {
         for (at, node) in NODES.iter().enumerate().skip(1) {
+            let mirror = RunDir::new(&self.nodes[0].config.run_dir).mirror(node);
             let own = &self.agents[at].as_ref().unwrap().reader;
-            let dir = RunDir::new(&self.nodes[0].config.run_dir).mirror(node);
-            let mirror = SegmentReader::of(&dir).unwrap();
-            assert!(mirror.is_alive(self.clock.now_ns()), "{:?}", self.told);
-            let counts = |reader: &SegmentReader| {
-                let entries = reader.directory().entries.into_iter();
-                let count = |entry| {
-                    let count = reader.stream(&entry).count()?;
-                    let life_ns = entry.created_ns;
-                    Some((entry.descriptor.to_string(), (life_ns, count)))
-                };
-                entries.filter_map(count).collect::<BTreeMap<_, _>>()
+            self.check_view(own, &mirror);
+            let scope = RunDir::new(&self.nodes[at].config.run_dir).scope("all");
+            let own = SegmentReader::of(&scope).unwrap();
+            self.check_view(&own, &mirror.scope("all"));
+        }
+    }
+
+    /// A mirror has what its owner has, apart from samples on their way.
+    fn check_view(&self, own: &SegmentReader, mirror: &RunDir) {
+        let mirror = SegmentReader::of(mirror).unwrap();
+        assert!(mirror.is_alive(self.clock.now_ns()), "{:?}", self.told);
+        let counts = |reader: &SegmentReader| {
+            let entries = reader.directory().entries.into_iter();
+            let count = |entry| {
+                let count = reader.stream(&entry).count()?;
+                let life_ns = entry.created_ns;
+                Some((entry.descriptor.to_string(), (life_ns, count)))
             };
-            let (own, mirror) = (counts(own), counts(&mirror));
-            assert!(own.keys().eq(mirror.keys()), "{:?}", self.told);
-            for (name, (life_ns, count)) in &own {
-                let (mirrored_ns, mirrored) = mirror[name];
-                assert_eq!(mirrored_ns, *life_ns, "{name}: {:?}", self.told);
-                let is_near = mirrored <= *count && mirrored + 3 >= *count;
-                assert!(is_near, "{name}: {mirrored} of {count}: {:?}", self.told);
-            }
+            entries.filter_map(count).collect::<BTreeMap<_, _>>()
+        };
+        let (own, mirror) = (counts(own), counts(&mirror));
+        assert!(own.keys().eq(mirror.keys()), "{:?}", self.told);
+        for (name, (life_ns, count)) in &own {
+            let (mirrored_ns, mirrored) = mirror[name];
+            assert_eq!(mirrored_ns, *life_ns, "{name}: {:?}", self.told);
+            let is_near = mirrored <= *count && mirrored + 3 >= *count;
+            assert!(is_near, "{name}: {mirrored} of {count}: {:?}", self.told);
         }
     }
 
