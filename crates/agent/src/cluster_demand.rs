@@ -11,11 +11,9 @@ use barograph_fabric::StreamDemand;
 use barograph_model::Selector;
 use barograph_rule::ClusterSelector;
 
-/// Most selectors of all watches that are mirrored by demand. A watch beyond it shows what is mirrored
-/// without it.
+/// Most selectors of all watches that are mirrored by demand. A watch beyond that has none.
 pub(crate) const WATCH_DEMANDS_MAX: usize = 64;
-/// Most selectors of the watches of one user that are mirrored by demand. All watches over TCP are one
-/// user's.
+/// Most selectors of the watches of one user that are mirrored by demand. All of TCP is one user.
 pub(crate) const WATCH_DEMANDS_OF_ONE_MAX: usize = 8;
 
 /// The streams of other nodes that this node needs.

@@ -228,7 +228,8 @@ impl ClusterInput {
     }
 }
 
-/// The stream as one of several nodes, with the name that insights, rules and SQL know; `None` if its name or labels have no room for it.
+/// The stream as one of several nodes, by the name that insights, rules and SQL know; `None` if its name or
+/// its labels have no room for that.
 pub(crate) fn of_node(descriptor: &Descriptor, node: &str) -> Option<Descriptor> {
     let name = Name::new(format!("cluster.{}", descriptor.name)).ok()?;
     let labels = descriptor.labels.iter().filter(|(label, _)| *label != NODE);

@@ -16,8 +16,7 @@ pub struct NodeConfig {
     pub nodes: Vec<Pattern>,
     /// Selectors of the streams that are mirrored, of each of these nodes.
     pub wanted: Vec<String>,
-    /// Names of the scopes whose publications other nodes may mirror, and are mirrored from them, as
-    /// patterns.
+    /// Patterns of the scopes whose publications cross nodes, in both directions.
     pub scopes: Vec<Pattern>,
     /// Most nodes that are mirrored.
     pub mirrors_max: usize,

@@ -478,7 +478,6 @@ impl<T: Transport> FabricNode<T> {
             Ok(Received::Taken) => {
                 other.heard_ns = now_ns;
                 other.fault.clone_from(&mirror.trouble);
-                mirror.segment.heard(now_ns);
             }
             Ok(_) => {}
             Err(fault) => other.fault = Some(format!("a frame was refused: {fault}")),

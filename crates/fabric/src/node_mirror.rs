@@ -106,7 +106,12 @@ impl NodeMirror {
             segment: &mut self.segment,
             history: self.history.as_mut(),
         };
-        self.subscriber.receive(frame, now_ns, &mut sinks)
+        let received = self.subscriber.receive(frame, now_ns, &mut sinks);
+        // A frame of a scope says nothing of the node's own streams.
+        if received == Ok(Received::Taken) {
+            self.segment.heard(now_ns);
+        }
+        received
     }
 
     /// Makes the next message to the owner that is due at `now_ns`; `None` if there is none.

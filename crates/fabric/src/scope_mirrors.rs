@@ -24,7 +24,7 @@ pub(crate) struct ScopeMirrors {
     room: Arc<MirrorRoom>,
     /// What the mirrors that have ended had taken in.
     ended: MirrorCounts,
-    /// Why a scope has no mirror at present.
+    /// Why a scope has no mirror at present, or one that its readers cannot read.
     pub(crate) trouble: Option<String>,
 }
 
@@ -33,6 +33,8 @@ pub(crate) struct ScopeMirrors {
 struct ScopeMirror {
     subscriber: Subscriber,
     segment: MirrorSegment,
+    /// Whether its readers can be let in: without access-control lists the agent alone may read it.
+    is_open: bool,
 }
 
 impl ScopeMirrors {
@@ -74,6 +76,13 @@ impl ScopeMirrors {
                 Ok(mirror) => drop(self.mirrors.insert(Arc::clone(scope), mirror)),
                 Err(error) => self.trouble = Some(format!("publications of {scope}: {error}")),
             }
+        }
+        let closed = self.mirrors.iter().find(|(_, mirror)| !mirror.is_open);
+        if let Some((scope, _)) = closed.filter(|_| self.trouble.is_none()) {
+            self.trouble = Some(format!(
+                "publications of {scope}: the agent alone may read them, since the file system of the run \
+                 directory has no access-control lists"
+            ));
         }
     }
 
@@ -160,10 +169,9 @@ impl ScopeMirror {
         let make = || {
             let reader = ScopeReader::of(scope).ok_or(std::io::ErrorKind::InvalidInput)?;
             dir.path().parent().map_or(Ok(()), make_public_dir)?;
-            // Without access-control lists, this node's agent alone may read it, as on its own node.
             make_scope_dir(dir.path(), reader)
         };
-        make().map_err(|source| StreamError::Io {
+        let is_open = make().map_err(|source| StreamError::Io {
             what: "make",
             path: dir.path().to_owned(),
             source,
@@ -187,6 +195,7 @@ impl ScopeMirror {
         Ok(Self {
             subscriber,
             segment: segment.within(room),
+            is_open,
         })
     }
 

@@ -51,8 +51,7 @@ impl<T> Drop for StatementChange<T> {
 }
 
 impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StatementFile<T> {
-    /// Reads the file. Only a directory that this user may never write is an error; `troubles` gets all
-    /// other problems.
+    /// Reads the file. A directory that this user may never write is an error; all else is in `troubles`.
     pub(crate) fn open(path: &Path, troubles: &StatementTroubles) -> Result<Self, AgentError> {
         let mut file = Self {
             path: path.to_owned(),

@@ -1,5 +1,4 @@
-//! What this node has given up to send to others, with remedies: a part of `baro cluster status` and of
-//! `baro doctor`.
+//! What this node has given up to send to others, with remedies, in `baro cluster status` and `doctor`.
 
 use barograph_agent::SubscribersRow;
 
