@@ -202,13 +202,24 @@ impl<'n> Rack<'n> {
         }
     }
 
-    /// The keeper's archive of a node has everything that the node's own has, from the first sample that
-    /// was kept.
-    fn check_history(&self, at: usize, until_ns: i64) -> usize {
+    /// The keeper's archives of a node have everything that the node's own have: of its own streams, and of
+    /// what programs there publish for everyone.
+    fn check_histories(&self, at: usize, until_ns: i64) -> [usize; 2] {
+        let config = &self.nodes[at].config;
+        let kept = self.nodes[0].config.state_dir.join("aggregated");
+        let kept = kept.join(NODES[at]);
+        let own = config.state_dir.join("applications/all/archive");
+        let of_scope = (own.as_path(), kept.join("applications/all"));
+        [(config.archive.dir.as_path(), kept), of_scope]
+            .map(|(own, kept)| self.check_history(at, (own, &kept), until_ns))
+    }
+
+    /// An archive that the keeper has of a node has everything that the node's own has, from the first sample
+    /// that was kept. Returns the number of samples that were compared.
+    fn check_history(&self, at: usize, (own, kept): (&Path, &Path), until_ns: i64) -> usize {
         let node = NODES[at];
-        let own = samples_of(&self.nodes[at].config.archive.dir, node, &self.told);
-        let kept = self.nodes[0].config.state_dir.join("aggregated").join(node);
-        let kept = samples_of(&kept, node, &self.told);
+        let own = samples_of(own, node, &self.told);
+        let kept = samples_of(kept, node, &self.told);
         let mut compared = 0;
         for (series, own) in &own {
             let told = || format!("{node} {series:?}: {:?}", self.told);
@@ -246,9 +257,9 @@ fn ts_of(sample: &str) -> i64 {
     rest.split([',', ' ']).next().unwrap().parse().unwrap()
 }
 
-/// Three machines live through trouble, and are well afterwards. Returns the samples that were compared,
-/// and how many of them came from archives.
-fn live_through(seed: u64) -> (usize, u64) {
+/// Three machines live through trouble, and are well afterwards. Returns the samples that were compared, of
+/// nodes and of programs, and how many came from archives.
+fn live_through(seed: u64) -> ([usize; 2], u64) {
     let dir = memory_dir();
     let clock = virtual_time();
     let nodes = NODES.map(|name| {
@@ -311,9 +322,10 @@ fn live_through(seed: u64) -> (usize, u64) {
         .drain(..)
         .flatten()
         .for_each(SimulatedAgent::stop);
-    let compared = (1..NODES.len())
-        .map(|at| rack.check_history(at, until_ns))
-        .sum();
+    let compared = (1..NODES.len()).map(|at| rack.check_histories(at, until_ns));
+    let compared = compared.fold([0; 2], |all, of_node| {
+        [all[0] + of_node[0], all[1] + of_node[1]]
+    });
     (compared, past)
 }
 
@@ -324,12 +336,14 @@ fn a_cluster_lives_through_trouble_and_lacks_nothing_afterwards() {
         Some(seed) => seed..=seed,
         None => 1..=number("BAROGRAPH_SEEDS").unwrap_or(6),
     };
-    let (mut compared, mut past) = (0, 0);
+    let (mut compared, mut of_programs, mut past) = (0, 0, 0);
     for seed in seeds {
-        let (samples, from_archives) = live_through(seed);
-        compared += samples;
+        let ([of_nodes, of_scopes], from_archives) = live_through(seed);
+        compared += of_nodes;
+        of_programs += of_scopes;
         past += from_archives;
     }
     assert!(compared > 1_000, "{compared}");
+    assert!(of_programs > 20, "{of_programs}");
     assert!(past > 0, "archives were needed");
 }
