@@ -1,7 +1,7 @@
 //! The processes of one user that can be called, found by the names of their offers, so that a call
 //! looks only at processes that have its name.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use barograph_model::near;
 use barograph_stream::Incarnation;
@@ -84,7 +84,7 @@ impl MatchedProcesses {
 pub(crate) struct CallMembers {
     all: HashMap<Incarnation, CallMember>,
     /// The processes by name, for triggers and for knobs.
-    names: [BTreeMap<String, HashSet<Incarnation>>; 2],
+    names: [BTreeMap<String, BTreeSet<Incarnation>>; 2],
 }
 
 /// The matching processes of one user, and the payload in the type of their knob.
