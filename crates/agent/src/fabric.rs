@@ -3,7 +3,7 @@
 //! It is apart from the fabric so that the fabric knows neither threads nor files of configuration.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -525,10 +525,15 @@ impl RevocationFile {
         }
     }
 
+    /// Replaces the file; the list is there after a power failure.
     fn write(&self, list: &[u8]) -> std::io::Result<()> {
         let new = self.path.with_extension("new");
-        std::fs::write(&new, list)?;
-        std::fs::rename(&new, &self.path)
+        let mut file = File::create(&new)?;
+        file.write_all(list)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &self.path)?;
+        let dir = self.path.parent();
+        dir.map_or(Ok(()), |dir| File::open(dir)?.sync_all())
     }
 }
 
