@@ -24,6 +24,8 @@ pub(crate) enum DependencyUse {
 pub(crate) struct Package {
     /// The name in its manifest.
     pub(crate) name: String,
+    /// The folder of its sources.
+    pub(crate) sources: PathBuf,
     /// Names and uses of the packages that it depends on.
     pub(crate) dependencies: Vec<(String, DependencyUse)>,
 }
@@ -86,6 +88,7 @@ fn package(value: &Value) -> Package {
         .map_or(&[][..], Vec::as_slice);
     Package {
         name: text(&value["name"]),
+        sources: Path::new(&text(&value["manifest_path"])).with_file_name("src"),
         dependencies: dependencies
             .iter()
             .map(|it| (text(&it["name"]), usage(it)))

@@ -10,9 +10,9 @@ use barograph_client::SystemClock;
 use barograph_model::{Clock as _, NS_PER_S};
 
 use super::{PeerServer, installed, start};
-use crate::cases::Scratch;
 use crate::measure::{LatencySpread, each_ns, now};
 use crate::report::Report;
+use crate::scratch::Scratch;
 
 const PIPELINE: usize = 100;
 const APPENDS: usize = 200_000;
