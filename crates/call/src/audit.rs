@@ -107,13 +107,10 @@ impl Audit {
             text += &line.to_string();
             text.push('\n');
         }
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| {
-            if must_last {
-                self.sync()
-            } else {
-                Ok(())
-            }
-        });
+        let written = self
+            .file
+            .write_all(text.as_bytes())
+            .and_then(|()| if must_last { self.sync() } else { Ok(()) });
         match written {
             Ok(()) => self.bytes += text.len() as u64,
             Err(_) => drop(self.file.set_len(self.bytes)),
