@@ -171,7 +171,7 @@ impl Publication {
         Ok(done)
     }
 
-    /// Starts a thread that runs handlers as soon as their triggers are fired.
+    /// Starts a thread that runs handlers as soon as they are called.
     fn listen(&self, py: Python<'_>) -> PyResult<()> {
         let publisher = self.life.publisher().clone();
         let done = match publisher {

@@ -1,4 +1,4 @@
-//! Fires triggers and sets knobs through the agent, which knows the processes and their rights and
+//! Calls handlers and sets knobs through the agent, which knows the processes and their rights and
 //! records each call before it writes it.
 //!
 //! This module stands alone because calls are made by the agent; all that is read comes from files.
@@ -20,10 +20,10 @@ const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// The same if it asks other nodes: the longest time for which they may be waited for, and some more.
 const NODES_WAIT: Duration = Duration::from_secs(610);
 
-/// A call: a trigger to be fired, or a knob to be set.
+/// A call: a handler to be run, or a knob to be set.
 #[derive(Clone, Debug)]
 pub struct Fire {
-    /// The trigger's name, or the knob's name with its publication, `publication.knob`.
+    /// The handler's name, or the knob's name with its publication, `publication.knob`.
     pub name: String,
     /// Whether the call sets a knob.
     pub is_knob: bool,
@@ -46,7 +46,7 @@ pub struct Fire {
 }
 
 impl Fire {
-    /// A call that fires a trigger in all processes that handle it.
+    /// A call of the handlers of a name, in all processes that have one.
     pub fn trigger(name: impl Into<String>, payload: CallPayload) -> Self {
         Self {
             name: name.into(),
@@ -195,7 +195,7 @@ pub enum FireError {
     Answer(io::Error),
 }
 
-/// Fires a trigger, or sets a knob, through the agent of a run directory.
+/// Calls a handler, or sets a knob, through the agent of a run directory.
 pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
     let body = fire.body()?.to_string();
     let answer_wait = match fire.nodes {

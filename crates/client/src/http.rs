@@ -1,6 +1,6 @@
 //! A minimal HTTP/1.1 client: one request to an agent's unix socket, or one whose answer goes on.
 //!
-//! This module stands alone so that programs that fire triggers need no async runtime and no thread
+//! This module stands alone so that programs that call handlers need no async runtime and no thread
 //! for it.
 
 use std::io::{self, Read as _, Write as _};

@@ -1,6 +1,6 @@
 //! Client library: reads streams from shared memory in the caller's own process (newest values, the
 //! past from rings and archive, a watch on new samples, SQL), publishes a program's own values
-//! ([`publish`]), and fires triggers ([`fire`]).
+//! ([`publish`]), and calls handlers of programs ([`fire`]).
 //!
 //! An [`Observer`] maps the segment of the node's agent into the calling process; no query costs a
 //! message to anyone. It has no global state, needs no thread, and goes on when the agent restarts:

@@ -1,6 +1,6 @@
 //! The follower of an agent's segments: the public one, and those of its scopes.
 //!
-//! It stands alone so that all readers (client, SQL, server, triggers) notice a restarted agent, a
+//! It stands alone so that all readers (client, SQL, server, rules) notice a restarted agent, a
 //! scope that comes or goes, and a dead agent in the same way. What a reader keeps of each stream
 //! is its own type, a [`FollowedStream`].
 
