@@ -93,7 +93,3 @@ impl IntervalPolicy {
 pub(crate) fn clamp(ns: i64, min_ns: i64, max_ns: i64) -> i64 {
     ns.max(min_ns).min(max_ns)
 }
-
-pub(crate) fn seconds(ns: i64) -> f64 {
-    ns as f64 / NS_PER_S as f64
-}

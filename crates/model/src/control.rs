@@ -19,6 +19,8 @@ pub const CALL_EXPIRES_DEFAULT: Duration = Duration::from_secs(60);
 pub const CALL_EXPIRES_MIN: Duration = Duration::from_secs(1);
 /// Longest time until a call expires.
 pub const CALL_EXPIRES_MAX: Duration = Duration::from_secs(86_400);
+/// Longest payload of a call, in bytes.
+pub const CALL_PAYLOAD_BYTES_MAX: usize = 3_072;
 
 /// The sender of a request, as reported by the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Labels, NS_PER_S, Name, StreamKey};
+use barograph_model::{CALL_PAYLOAD_BYTES_MAX, Descriptor, Labels, NS_PER_S, Name, StreamKey};
 use serde_json::{Map, Value as Json};
 
 use crate::leaf::{LeafFunction, StreamFunction};
@@ -17,8 +17,6 @@ use barograph_statement::{ColumnRef, EvalFault, Expr, ExprInput, SqlValue, Uncer
 pub(crate) const AGE_STEP_NS_MIN: i64 = NS_PER_S / 10;
 /// Longest explanation of a firing, in bytes; a longer one is cut.
 pub(crate) const EXPLANATION_BYTES_MAX: usize = 1_024;
-/// Most bytes of JSON in a payload for the texts of labels and streams together.
-pub(crate) const PAYLOAD_BYTES_MAX: usize = 3_072;
 
 /// The payload of a fired call.
 #[derive(Debug)]
@@ -213,7 +211,7 @@ impl RuleSubject {
                 Json::Object(object)
             }
         };
-        if payload.to_string().len() > PAYLOAD_BYTES_MAX {
+        if payload.to_string().len() > CALL_PAYLOAD_BYTES_MAX {
             return Err("the payload is larger than a call may carry");
         }
         Ok(payload)

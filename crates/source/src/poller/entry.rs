@@ -1,7 +1,7 @@
 //! One source in the poller: how it is read, when it is read next, and what the poller counts about
 //! it.
 
-use barograph_model::{Clock, Labels, NS_PER_S, Sink};
+use barograph_model::{Clock, Labels, NS_PER_S, Sink, seconds};
 
 use crate::books::Books;
 use crate::config::IntervalCaps;
@@ -358,7 +358,6 @@ impl PollerEntry {
         let mute = books.samples_last == 0 && (books.failing || self.feed.live() > 0);
         let now_ns = clock.now_ns();
         own.begin(clock.monotonic_ns());
-        let seconds = |ns: i64| ns as f64 / NS_PER_S as f64;
         facts.count(own, now_ns, SelfFact::Polls, books.polls);
         facts.count(own, now_ns, SelfFact::Errors, books.errors);
         facts.count(own, now_ns, SelfFact::Missed, books.missed);
