@@ -44,6 +44,10 @@ pub(crate) async fn demand(
 }
 
 /// Holds a demand until its client or the server ends.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a connection waits to show that it lives"
+)]
 async fn hold(app: Arc<App>, demand: Result<HeldDemand, String>, to: mpsc::Sender<Bytes>) {
     let _ = to.send(demand_event(&demand).into()).await;
     let mut stopped = pin!(app.stopped());

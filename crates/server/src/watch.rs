@@ -310,6 +310,10 @@ impl Body for MessageBody {
 
 /// Runs a watcher's turns until its client or the server ends. Its messages are made on threads
 /// that may compute, like small answers, and hold memory like answers.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a connection waits for its next turn"
+)]
 pub(crate) async fn serve(
     app: Arc<App>,
     watcher: Watcher,

@@ -3,6 +3,10 @@
 mod given_up;
 mod health;
 mod members;
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the command waits for the agents that it has started"
+)]
 mod run;
 
 use barograph_agent::{CLUSTER_DOCUMENT, SUBSCRIBERS_DOCUMENT, SubscribersRow};

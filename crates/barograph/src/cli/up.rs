@@ -244,6 +244,10 @@ impl Signals {
 
     /// Waits for a signal that ends the agent, and returns its name; `None` if the agent has ended
     /// by itself. Gives memory back meanwhile.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the main thread waits for signals and gives memory back"
+    )]
     async fn wait(mut self, agent: &Agent) -> Option<&'static str> {
         let mut ended = std::pin::pin!(agent.ended());
         let first = tokio::time::Instant::now() + GIVE_BACK_EVERY;
