@@ -1,5 +1,6 @@
 //! Checks that code which gets time and inputs as arguments reads no clock, file or socket, and
-//! starts no thread. The crate graph cannot show this, because every crate uses the standard library.
+//! starts no thread. The crate graph cannot show this, because every crate uses the standard
+//! library.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Assembling an agent: the parts of its sampling loop, none of which runs yet, and what the scopes of
-//! applications share with them. Nothing here waits or starts a thread.
+//! Assembling an agent: the parts of its sampling loop, none of which runs yet, and what the scopes
+//! of applications share with them. Nothing here waits or starts a thread.
 //!
 //! It is apart from the start, which gives the loop its thread and then makes the parts that take
 //! requests and values, so that whole agents can be put together and run in one thread.

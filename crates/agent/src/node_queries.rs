@@ -1,5 +1,5 @@
-//! Statements on the nodes of the cluster: those of this node's clients, whose rows are put together,
-//! and those of other nodes, which this node's SQL engine runs.
+//! Statements on the nodes of the cluster: those of this node's clients, whose rows are put
+//! together, and those of other nodes, which this node's SQL engine runs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -251,8 +251,8 @@ impl Agent {
         async move { while sampling.changed().await.is_ok() {} }
     }
 
-    /// Stops the parts in order: the fabric, rules, applications, sources and streams, exports, archive,
-    /// server.
+    /// Stops the parts in order: the fabric, rules, applications, sources and streams, exports,
+    /// archive, server.
     pub fn stop(self) {}
 
     fn publish_addresses(&self, started_ns: i64) -> Result<(), AgentError> {

@@ -1,9 +1,9 @@
 //! The flusher writes the log: it takes waiting batches, commits them, closes segments, and hands
 //! these to the sealer.
 //!
-//! The flusher is stepped, and [`run`] is the body of its thread, which waits between the steps. The
-//! thread waits by real time and never by the clock of the archive: a clock that is set, or stands
-//! still, delays nothing.
+//! The flusher is stepped, and [`run`] is the body of its thread, which waits between the steps.
+//! The thread waits by real time and never by the clock of the archive: a clock that is set, or
+//! stands still, delays nothing.
 
 use std::collections::VecDeque;
 use std::io;

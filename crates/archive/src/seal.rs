@@ -62,7 +62,8 @@ pub(crate) struct SealStatus {
     pub(crate) copy_trouble: String,
 }
 
-/// The body of the sealer's thread: it waits for an order or the next step until the writer is gone.
+/// The body of the sealer's thread: it waits for an order or the next step until the writer is
+/// gone.
 #[expect(clippy::disallowed_methods, reason = "the shell of the sealer")]
 pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<SealerMessage>) {
     barograph_stream::give_way();

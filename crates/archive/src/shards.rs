@@ -1,8 +1,8 @@
-//! Merging whole archives: those of several nodes into one, and those that several agents have kept of
-//! one node, without doubles.
+//! Merging whole archives: those of several nodes into one, and those that several agents have kept
+//! of one node, without doubles.
 //!
-//! A sample is known by its series, the life of its stream and its number, which are the same wherever
-//! it was kept.
+//! A sample is known by its series, the life of its stream and its number, which are the same
+//! wherever it was kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

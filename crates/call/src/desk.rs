@@ -156,8 +156,8 @@ impl SharedBoard {
         }
     }
 
-    /// The shell of the writing thread: it alone waits. At the end it tries the remaining lines once
-    /// more.
+    /// The shell of the writing thread: it alone waits. At the end it tries the remaining lines
+    /// once more.
     #[expect(
         clippy::disallowed_methods,
         reason = "the shell of the thread that writes audits"

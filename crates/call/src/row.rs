@@ -265,8 +265,8 @@ impl CallRow {
         row
     }
 
-    /// The row in documents for everyone: without the caller, and without the payload for a handler. The
-    /// value of a knob is in its stream anyway.
+    /// The row in documents for everyone: without the caller, and without the payload for a
+    /// handler. The value of a knob is in its stream anyway.
     pub(crate) fn to_public_document(&self, user: &str, now_ns: i64) -> Json {
         let outcome = self.outcome(now_ns);
         let target: BTreeMap<_, _> = self.call.target.labels.iter().cloned().collect();

@@ -17,7 +17,8 @@ use crate::http;
 
 /// Time that the agent may take to answer, in addition to the requested wait.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// The same if it asks other nodes: the longest time for which they may be waited for, and some more.
+/// The same if it asks other nodes: the longest time for which they may be waited for, and some
+/// more.
 const NODES_WAIT: Duration = Duration::from_secs(610);
 
 /// A call: a handler to be run, or a knob to be set.
@@ -31,7 +32,8 @@ pub struct Fire {
     pub target: Vec<(String, String)>,
     /// The one life of one process that the call is for; `None`: any.
     pub incarnation: Option<Incarnation>,
-    /// The nodes of the cluster whose programs are called. `None`: this node alone; no name: all nodes.
+    /// The nodes of the cluster whose programs are called. `None`: this node alone; no name: all
+    /// nodes.
     pub nodes: Option<Vec<String>>,
     /// The payload. Floats must be finite.
     pub payload: CallPayload,
@@ -160,8 +162,8 @@ pub struct Fired {
 pub struct NodeFired {
     /// Name of the node.
     pub node: String,
-    /// The state of the call there, `nobody` if no process matches, `unanswered` if the node does not
-    /// take it or has not answered.
+    /// The state of the call there, `nobody` if no process matches, `unanswered` if the node does
+    /// not take it or has not answered.
     pub state: String,
     /// The reason, if nobody matches or there is no answer.
     pub reason: Option<String>,

@@ -40,8 +40,8 @@ pub(crate) fn post(
     exchange(&mut stream, &request, wait, parse)
 }
 
-/// Gets a stream of events from the agent of a run directory: returns its first event, or a whole answer
-/// that is none, and the connection, on which no read waits.
+/// Gets a stream of events from the agent of a run directory: returns its first event, or a whole
+/// answer that is none, and the connection, on which no read waits.
 pub(crate) fn open(
     run_dir: &RunDir,
     door: AgentSocket,

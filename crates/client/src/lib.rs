@@ -6,8 +6,8 @@
 //! message to anyone. It has no global state, needs no thread, and goes on when the agent restarts:
 //! it resolves its streams anew, and marks values that are out of date ([`LatestValue::stale`]).
 //!
-//! The streams of other nodes of a cluster, as far as this node mirrors them, are memory of this node
-//! too: [`Observer::of_node`].
+//! The streams of other nodes of a cluster, as far as this node mirrors them, are memory of this
+//! node too: [`Observer::of_node`].
 //!
 //! ```no_run
 //! use std::sync::Arc;

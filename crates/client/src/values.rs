@@ -5,8 +5,8 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Sample, SeriesId};
 use barograph_stream::Incarnation;
 
-/// State of the node's agent and segment; of the observer of a mirror, the state of the mirror, which
-/// the agent of this node writes.
+/// State of the node's agent and segment; of the observer of a mirror, the state of the mirror,
+/// which the agent of this node writes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeStatus {
     /// The node's name.
@@ -20,8 +20,8 @@ pub struct NodeStatus {
     /// Time since the agent's last heartbeat, in ns.
     pub heartbeat_age_ns: i64,
     /// Whether the agent lives: it has not closed its segment, and its heartbeat is at most
-    /// [`HEARTBEAT_AGE_NS_MAX`](crate::HEARTBEAT_AGE_NS_MAX) away from now. A mirror has a heartbeat
-    /// whenever something is heard of its node.
+    /// [`HEARTBEAT_AGE_NS_MAX`](crate::HEARTBEAT_AGE_NS_MAX) away from now. A mirror has a
+    /// heartbeat whenever something is heard of its node.
     pub alive: bool,
     /// Number of living streams. This and the next three fields include the streams of applications
     /// that this process may read.
@@ -67,7 +67,7 @@ pub struct LatestValue {
     /// The interval between two looks at the resource, in ns; 0 if it is not known.
     pub interval_ns: i64,
     /// Whether the value is out of date: the next look is overdue (the age is more than
-    /// [`STALE_INTERVALS`](crate::STALE_INTERVALS) intervals), or the agent is dead; of another node
-    /// also if nothing is heard of it.
+    /// [`STALE_INTERVALS`](crate::STALE_INTERVALS) intervals), or the agent is dead; of another
+    /// node also if nothing is heard of it.
     pub stale: bool,
 }

@@ -3,8 +3,8 @@
 //! An [`IntervalPolicy`] uses only the values: fixed, and Apollo's adaptive intervals, repaired.
 //! [`ErrorBounded`] looks again when the value assumed between looks may be too far off,
 //! [`Sentinel`] when a cheap stream shows that a dear one has moved. [`LookBudget`] shares looks
-//! between streams. A [`LookPlanner`] plans the looks at one stream by any of them, and the projection
-//! that is published until the next look.
+//! between streams. A [`LookPlanner`] plans the looks at one stream by any of them, and the
+//! projection that is published until the next look.
 
 mod aimd;
 mod bounded;

@@ -178,7 +178,8 @@ impl ApplicationsConfig {
 pub struct IntakeConfig {
     /// The name of the node.
     pub node: String,
-    /// The agent's state directory; scopes keep theirs below [`barograph_stream::SCOPES_DIR`] in it.
+    /// The agent's state directory; scopes keep theirs below [`barograph_stream::SCOPES_DIR`] in
+    /// it.
     pub state_dir: PathBuf,
     /// What programs may publish.
     pub applications: ApplicationsConfig,

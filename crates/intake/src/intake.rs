@@ -1,6 +1,6 @@
 //! The intake, which takes in what applications publish: it makes rounds over busy processes, and
-//! sleeps until a knock from the others. [`Intake::step`] does what is due and returns when it is to
-//! be called next, [`Intake::apply`] applies one event, and neither waits: `shell.rs` does.
+//! sleeps until a knock from the others. [`Intake::step`] does what is due and returns when it is
+//! to be called next, [`Intake::apply`] applies one event, and neither waits: `shell.rs` does.
 //!
 //! A user who publishes is a stranger to all others and may do anything with his files. So
 //! everything that a round does for a user is bounded by a share of the round, and the directory is
@@ -209,8 +209,8 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Whether rounds can be made: the rate of the counter is known, and the scopes of earlier lives
-    /// are open or take too long.
+    /// Whether rounds can be made: the rate of the counter is known, and the scopes of earlier
+    /// lives are open or take too long.
     fn has_begun(&mut self, now_ns: i64, until_ns: i64) -> bool {
         let is_timed = self.timing.begin(&**self.clock);
         (is_timed && self.scopes.are_reopened()) || now_ns >= until_ns
@@ -510,8 +510,8 @@ impl<'c> Intake<'c> {
     }
 
     /// Ends a round: writes lists of knobs and passes on the answers that wait for them, appends
-    /// the streams of calls, and hands over what was appended to the scopes. Returns whether a scope
-    /// was opened, so that there may be news that waited for it.
+    /// the streams of calls, and hands over what was appended to the scopes. Returns whether a
+    /// scope was opened, so that there may be news that waited for it.
     fn end_round(&mut self) -> bool {
         let begun_ns = self.clock.monotonic_ns();
         if let Some(behind) = self.answers.due(begun_ns) {

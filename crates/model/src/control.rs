@@ -29,8 +29,8 @@ pub struct RequestSender {
     pub uid: Option<u32>,
     /// The process at the other end; unknown over TCP.
     pub pid: Option<u32>,
-    /// The way the request came in: `control.sock`, `read.sock`, `http`, or `node NAME` from another
-    /// node.
+    /// The way the request came in: `control.sock`, `read.sock`, `http`, or `node NAME` from
+    /// another node.
     pub via: Cow<'static, str>,
     /// Whether the sender has the right to control.
     pub may_control: bool,

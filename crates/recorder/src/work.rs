@@ -1,5 +1,5 @@
-//! Work that may wait for a disk, beside a loop that must not: a job is done on a thread of its own,
-//! or, where a whole agent runs in one thread, when the owner of the queue runs it.
+//! Work that may wait for a disk, beside a loop that must not: a job is done on a thread of its
+//! own, or, where a whole agent runs in one thread, when the owner of the queue runs it.
 //!
 //! It is a module of its own because archives, scopes and the agent all start such jobs.
 

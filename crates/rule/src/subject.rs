@@ -323,8 +323,8 @@ fn of_stream(leaf: &StreamFunction, stream: &RuleStream, now_ns: i64) -> (SqlVal
         LeafFunction::Ago => return (window.ago(now_ns), window.leaves_ns(now_ns)),
         _ => {}
     }
-    // The others are of the time up to the last sign of life, until that is so old that nothing of the
-    // window is left.
+    // The others are of the time up to the last sign of life, until that is so old that nothing of
+    // the window is left.
     let over_ns = seen_ns.saturating_add(leaf.ns);
     if over_ns <= now_ns {
         return (SqlValue::Null, None);

@@ -1,8 +1,8 @@
-//! `/api/v1/demand`: streams of another node are mirrored for as long as the request is open, which carries
-//! nothing but the news of its demand.
+//! `/api/v1/demand`: streams of another node are mirrored for as long as the request is open, which
+//! carries nothing but the news of its demand.
 //!
-//! It is for programs that read the mirror from memory, and apart from watches, which have a demand beside
-//! what they send.
+//! It is for programs that read the mirror from memory, and apart from watches, which have a demand
+//! beside what they send.
 
 use std::pin::pin;
 use std::sync::Arc;

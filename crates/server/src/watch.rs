@@ -122,10 +122,10 @@ impl Watcher {
         })
     }
 
-    /// Writes what is new since the last turn: `demand` once if the streams of another node are not mirrored
-    /// by demand, `streams` if the list has changed, then `tick`, or
-    /// `stale` once if nobody writes: the agent has ended, nothing is heard of the mirrored node, or
-    /// its mirror is gone.
+    /// Writes what is new since the last turn: `demand` once if the streams of another node are not
+    /// mirrored by demand, `streams` if the list has changed, then `tick`, or `stale` once if
+    /// nobody writes: the agent has ended, nothing is heard of the mirrored node, or its mirror is
+    /// gone.
     pub(crate) fn turn(&mut self, now_ns: i64, out: &mut Vec<u8>) {
         if let Some(demand @ Err(_)) = &self.demand
             && !std::mem::replace(&mut self.has_told, true)

@@ -257,7 +257,8 @@ pub fn whole_number(string: &str) -> Option<SqlValue> {
     }
 }
 
-/// Parses a number that [`text::number_end`] delimits: an integer if it has neither point nor exponent and fits.
+/// Parses a number that [`text::number_end`] delimits: an integer if it has neither point nor
+/// exponent and fits.
 fn parse(number: &str) -> Option<SqlValue> {
     if number.is_empty() {
         return None;

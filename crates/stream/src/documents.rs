@@ -2,8 +2,8 @@
 //! of their rows.
 //!
 //! They are a module of their own because the agent writes these files, and SQL, the server and the
-//! command line read them. The agent writes some documents from types of its own that borrow their data; a
-//! test of the agent compares their rows with those of this module.
+//! command line read them. The agent writes some documents from types of its own that borrow their
+//! data; a test of the agent compares their rows with those of this module.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -54,9 +54,9 @@ pub const CALLS_DOCUMENT: &str = "calls.json";
 pub type DocumentColumns = &'static [(&'static str, &'static str)];
 
 /// The type of a document's rows, and the columns of the table that SQL makes of them. A field with
-/// an SQL type is a column; the fields after the semicolon are in the document and not in the table.
-/// A row of another version may have other fields: those that are unknown are ignored, and those
-/// that are missing, null or of another type are empty.
+/// an SQL type is a column; the fields after the semicolon are in the document and not in the
+/// table. A row of another version may have other fields: those that are unknown are ignored, and
+/// those that are missing, null or of another type are empty.
 macro_rules! document_rows {
     ($row:ident, $columns:ident of $document:ident:
      $($(#[$attribute:meta])* $column:ident: $of:ty = $sql:literal,)*

@@ -53,8 +53,8 @@ pub struct PartId {
     /// Name of the node.
     pub node: Arc<str>,
     /// Name of the scope; empty for the node's own segment. Of the mirror of another node it is the
-    /// path of the mirror in the run directory, such as `nodes/b`, and of a scope in that mirror its path,
-    /// such as `nodes/b/applications/all`.
+    /// path of the mirror in the run directory, such as `nodes/b`, and of a scope in that mirror
+    /// its path, such as `nodes/b/applications/all`.
     pub scope: Arc<str>,
     /// Whether this is the mirror of another node.
     pub is_mirror: bool,
@@ -68,7 +68,8 @@ impl PartId {
 
     /// Whether this is the segment of another node itself, not that of a scope of it.
     pub fn is_mirror_of_node(&self) -> bool {
-        // The path of a scope in a mirror has two more steps. A node may have the name of any of them.
+        // The path of a scope in a mirror has two more steps. A node may have the name of any of
+        // them.
         self.is_mirror && self.scope.matches('/').count() == 1
     }
 }

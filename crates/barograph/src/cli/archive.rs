@@ -43,8 +43,8 @@ enum Verb {
     Compact(work::Compact),
     /// Write the samples of a time range to a file or directory for other programs
     Export(export::Export),
-    /// Merge archives into a new one: of several nodes, or what several aggregators have kept of one
-    /// node, each sample once
+    /// Merge archives into a new one: of several nodes, or what several aggregators have kept of
+    /// one node, each sample once
     Merge(merge::Merge),
 }
 

@@ -204,7 +204,8 @@ pub(super) struct CallOptions {
     /// One life of one process: its incarnation in the table `publications`
     #[arg(long, value_name = "HEX")]
     incarnation: Option<String>,
-    /// Nodes of the cluster whose programs are called: all, or NAME,NAME; this node alone unless given
+    /// Nodes of the cluster whose programs are called: all, or NAME,NAME; this node alone unless
+    /// given
     #[arg(long, value_name = "NODES")]
     nodes: Option<String>,
     /// Wait this long for all answers, at most 30s; the exit code is 1 if not all have done it by

@@ -65,8 +65,8 @@ pub(super) struct Up {
     /// Address of another node of the cluster, or of a zenoh router; may be given several times
     #[arg(long, alias = "router", value_name = "ADDRESS:PORT", value_parser = address_of_node, requires = "cluster")]
     peer: Vec<String>,
-    /// Nodes whose insights of the cluster are taken and computed here, as a pattern like 'login*'; may be
-    /// given several times
+    /// Nodes whose insights of the cluster are taken and computed here, as a pattern like 'login*';
+    /// may be given several times
     #[arg(long, value_name = "PATTERN", requires = "cluster")]
     insights_from: Vec<String>,
     /// Tree to read instead of /

@@ -39,8 +39,8 @@ pub(super) struct PollerEntry {
     /// intervals are multiples of each other stay due at the same moments, for which the loop wakes
     /// once.
     last_due_ns: i64,
-    /// A moment at which the source is due if its interval is fixed at whole seconds. Each source has
-    /// a second of its own, so that they do not all wait for each other at once.
+    /// A moment at which the source is due if its interval is fixed at whole seconds. Each source
+    /// has a second of its own, so that they do not all wait for each other at once.
     phase_ns: i64,
     /// When the newest read began.
     last_read_ns: Option<i64>,
