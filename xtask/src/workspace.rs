@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Manifests of the cargo workspaces in this repository.
 pub(crate) const MANIFESTS: [&str; 2] = ["Cargo.toml", "crates/query/extension/Cargo.toml"];
 
-/// How one package uses another.
+/// The way in which one package uses another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DependencyUse {
     /// In the shipped code, or in building it.

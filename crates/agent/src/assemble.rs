@@ -41,7 +41,7 @@ pub(crate) struct AgentParts {
     pub lock: AgentLock,
     /// The statements that users made at run time.
     pub statements: Arc<StatementStore>,
-    /// What the scopes of applications share with each other and the node.
+    /// The state that the scopes of applications share with each other and the node.
     pub shared: ScopeShared,
     /// The channel of the sampling loop.
     pub events: SyncSender<Event>,

@@ -36,10 +36,10 @@ const STEP_NS: i64 = NS_PER_S;
 /// nodes start, and each change is told to all nodes.
 const COUNT_NS: i64 = 5 * NS_PER_S;
 
-/// What the sampling loop tells of the streams over all nodes.
+/// The counts that the sampling loop makes of the streams over all nodes.
 #[derive(Default)]
 pub(crate) struct ClusterInputNews {
-    /// How many of them there are in memory by table, and how many of these are this node's own.
+    /// Number of these streams in memory by table, and the number of this node's own among them.
     counts: Mutex<BTreeMap<String, (u64, u64)>>,
     /// The streams that this node needs of others.
     pub(crate) demand: Arc<ClusterDemand>,
@@ -148,11 +148,11 @@ impl SharedInsights {
     }
 }
 
-/// What the jobs beside the fabric's thread have done.
+/// The work that the jobs beside the fabric's thread have done.
 #[derive(Default)]
 struct Applied {
     is_under_way: AtomicBool,
-    /// What the loop computes; `None` if that is not known.
+    /// The insights that the loop computes; `None` if they are not known.
     computed: Mutex<Option<ByName>>,
     /// The number of news up to which insights are kept on disk.
     kept: Mutex<Option<u64>>,

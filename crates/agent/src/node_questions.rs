@@ -107,7 +107,7 @@ pub(crate) fn fault(kind: ControlFaultKind, message: &str) -> ControlFault {
     }
 }
 
-/// Which nodes are meant by these names, or by none, which means all: whether it is this node, and
+/// The nodes of these names, or all if there are none: whether this node is one of them, and
 /// which others are to be asked; `None` if no other one is.
 pub(crate) fn meant(nodes: &[String], own: &str) -> (bool, Option<Vec<String>>) {
     let is_here = nodes.is_empty() || nodes.iter().any(|node| node == own);

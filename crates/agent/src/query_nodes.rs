@@ -17,13 +17,13 @@ const STATEMENTS_MAX: usize = 100;
 /// are left out first.
 const ROWS_MAX: usize = 4_096;
 
-/// What has come of a statement on one node, for whoever has asked.
+/// The result of a statement on one node, for whoever has asked.
 #[derive(Debug, Serialize)]
 pub(crate) struct AskedNode {
     pub node: String,
     /// `answered`, `failed`, `late` or `gone`.
     pub state: &'static str,
-    /// Why there are no rows.
+    /// The reason why there are no rows.
     pub reason: Option<String>,
     pub rows: usize,
     /// Time from the question until this was known, in ns.

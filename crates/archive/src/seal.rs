@@ -117,8 +117,8 @@ pub(crate) struct Sealer {
     pub(crate) removing: Backoff,
     /// Whether a turn is due at once: after an order, and while there is more work.
     is_called: bool,
-    /// When the wait for the next turn began; `None` until the first step after a turn, so that the
-    /// time that a turn takes is no part of the wait.
+    /// Time at which the wait for the next turn began; `None` until the first step after a turn, so
+    /// that the time that a turn takes is no part of the wait.
     waits_since_ns: Option<i64>,
 }
 

@@ -27,7 +27,7 @@ const DURABLE_WAIT: Duration = Duration::from_secs(60);
 /// The one stream that is written at a time.
 const KEY: StreamKey = StreamKey(0);
 
-/// What a merge has written.
+/// The result of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergedArchives {
     /// Number of nodes.

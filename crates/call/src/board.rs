@@ -63,7 +63,7 @@ pub(super) struct User {
     members: CallMembers,
     pub desk: AuditDesk,
     pub audit: AuditState,
-    /// Why the audit could not be opened at the last attempt.
+    /// The reason why the audit could not be opened at the last attempt.
     pub failure: Option<String>,
 }
 
@@ -97,9 +97,9 @@ pub(super) enum ProcessReport {
 
 /// The state of one user's part of a call.
 enum CallPart {
-    /// It waits for the disk: user, ticket, number of matching processes.
+    /// A part that waits for the disk: user, ticket, number of matching processes.
     Made(u32, CallTicket, usize),
-    /// It is not made for this user's processes.
+    /// A part that is not made, for this user's processes.
     LeftOut(UserLeftOut, CallError),
 }
 

@@ -153,11 +153,11 @@ pub struct Fired {
     /// The agent's word for the state of the call: `fired`, `acknowledged`, `expired`… On several
     /// nodes, `incomplete` if one of them has not answered.
     pub state: String,
-    /// What has come of each node, if the call was for several.
+    /// The result on each node, if the call was for several.
     pub nodes: Vec<NodeFired>,
 }
 
-/// What has come of a call on one node.
+/// The result of a call on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFired {
     /// Name of the node.

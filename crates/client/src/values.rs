@@ -15,7 +15,7 @@ pub struct NodeStatus {
     pub incarnation: Incarnation,
     /// The agent's process.
     pub pid: u64,
-    /// When it started, ns since the epoch.
+    /// Time at which it started, ns since the epoch.
     pub started_ns: i64,
     /// Time since the agent's last heartbeat, in ns.
     pub heartbeat_age_ns: i64,
@@ -47,9 +47,9 @@ pub struct StreamInfo {
     pub samples: u64,
     /// The interval between two looks at its resource, in ns; 0 if it is not known.
     pub interval_ns: i64,
-    /// When it was registered, ns since the epoch.
+    /// Time at which it was registered, ns since the epoch.
     pub created_ns: i64,
-    /// When its resource was last looked at, ns since the epoch; 0 if never.
+    /// Time at which its resource was last looked at, ns since the epoch; 0 if never.
     pub looked_ns: i64,
 }
 

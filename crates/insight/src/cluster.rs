@@ -34,12 +34,12 @@ const RETRY_NS: i64 = 60 * NS_PER_S;
 /// Most nodes that are asked at a time.
 const ASKED_MAX: usize = 16;
 
-/// What a node says to another, as JSON.
+/// A message of a node to another one, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct ClusterMessage {
     /// A number that differs for different insights.
     digest: String,
-    /// What the node offers for the insights that it knows.
+    /// The offers of the node for the insights that it knows.
     offers: BTreeMap<String, InsightOffer>,
     /// The insights that it knows, if the other one may lack some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ struct OwnPart {
     best: Option<(Arc<str>, i64)>,
     /// Whether a node that computed it has gone, and nobody has taken it over yet.
     is_orphan: bool,
-    /// Why it cannot be made here, and when that is tried again.
+    /// The reason why it cannot be made here, and the time at which that is tried again.
     fault: Option<(String, i64)>,
 }
 
@@ -108,7 +108,7 @@ pub struct ClusterInsightReport {
     pub runs_on: Vec<String>,
     /// The offers of the nodes.
     pub offers: BTreeMap<String, InsightOffer>,
-    /// Why this node cannot compute it; empty if it can.
+    /// The reason why this node cannot compute it; empty if it can.
     pub fault: String,
 }
 

@@ -85,7 +85,7 @@ pub(crate) struct Intake<'c> {
     waiting: u64,
     rates: RecordRates,
     bridge: Bridge,
-    /// When the last pass over the directory was begun.
+    /// Time at which the last pass over the directory was begun.
     scanned_ns: i64,
     /// Whether the directory is to be read as soon as its rest ends.
     is_scan_due: bool,
@@ -235,7 +235,7 @@ impl<'c> Intake<'c> {
         NextStep::Never
     }
 
-    /// When the next pass over the directory is due, and what else is done at each pass.
+    /// Time at which the next pass over the directory is due, and what else is done at each pass.
     fn next_scan_ns(&self) -> i64 {
         let has_waiting = self.counts.waiting.load(Ordering::Relaxed) > 0;
         let is_idle = !has_waiting && self.roster.is_empty() && self.scopes.are_none();
@@ -531,8 +531,9 @@ impl<'c> Intake<'c> {
         has_opened
     }
 
-    /// When the next round is due. Rounds begin `round_ms` apart: the duration of a round is taken
-    /// off the rest after it, but some rest always remains, so that others have the processor.
+    /// Time at which the next round is due. Rounds begin `round_ms` apart: the duration of a round
+    /// is taken off the rest after it, but some rest always remains, so that others have the
+    /// processor.
     fn next_round(&self, begun_ns: i64, has_news: bool) -> NextStep {
         let now_ns = self.clock.monotonic_ns();
         let round_ns = (self.limits.round_ms * 1e6) as i64;

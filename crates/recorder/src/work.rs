@@ -77,11 +77,11 @@ impl<T> Job<T> {
 
 /// A job of a queue.
 pub enum QueuedJob<T> {
-    /// It was not begun.
+    /// A job that was not begun.
     Waiting(Box<dyn FnOnce() -> T + Send>),
-    /// It has ended.
+    /// A job that has ended.
     Ended(T),
-    /// It is under way, or its result was taken.
+    /// A job that is under way, or whose result was taken.
     Taken,
 }
 

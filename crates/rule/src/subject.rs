@@ -47,7 +47,7 @@ pub(crate) struct RuleDefinition {
     pub call: String,
     pub payload: FiringPayload,
     pub target: Vec<(String, Vec<TextPiece>)>,
-    /// As in [`Firing::nodes`](crate::Firing::nodes).
+    /// The same as in [`Firing::nodes`](crate::Firing::nodes).
     pub nodes: Option<Vec<String>>,
     pub cooldown_ns: i64,
     pub expires_ns: i64,

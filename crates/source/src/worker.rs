@@ -58,7 +58,7 @@ impl SlowSource {
     }
 }
 
-/// Where a source is put after its read.
+/// The place of a source after its read.
 #[derive(Default)]
 enum ReadSlot {
     #[default]
@@ -179,18 +179,19 @@ impl Worker {
         self.asked_ns.is_some() && !self.has_ended()
     }
 
-    /// How long the present read has taken, in ns; `None` if none runs.
+    /// Time that the present read has taken, in ns; `None` if none runs.
     pub(crate) fn busy_for_ns(&self, monotonic_ns: i64) -> Option<i64> {
         Some(monotonic_ns.saturating_sub(self.asked_ns?))
     }
 
-    /// How long a read may take before it counts as hung, in ns.
+    /// Longest time that a read may take before it counts as hung, in ns.
     pub(crate) fn stall_ns(&self) -> i64 {
         self.stall_ns
     }
 }
 
-/// What reads slow sources: threads, of which there are none before the first read, or the caller.
+/// The readers of slow sources: threads, of which there are none before the first read, or the
+/// caller.
 pub(crate) struct ReaderPool {
     shared: Arc<PoolShared>,
     is_inline: bool,

@@ -40,7 +40,7 @@ pub struct CombinedSelect {
 enum Whole {
     /// The whole text.
     Text(String),
-    /// What comes before and after the columns that the nodes have returned.
+    /// The texts before and after the columns that the nodes have returned.
     Rows { before: &'static str, after: String },
 }
 

@@ -43,7 +43,7 @@ impl UncertainValue {
     }
 }
 
-/// How the operands of a comparison are converted before it
+/// The conversion of the operands of a comparison before it
 /// (<https://www.sqlite.org/datatype3.html#type_conversions_prior_to_comparison>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComparisonConversion {

@@ -37,8 +37,8 @@ pub const CLUSTER_INSIGHTS_DOCUMENT: &str = "cluster_insights.json";
 pub const QUERY_NODES_DOCUMENT: &str = "query_nodes.json";
 /// One row per node to which the agent sends its streams; empty if the agent is in no cluster.
 pub const SUBSCRIBERS_DOCUMENT: &str = "subscribers.json";
-/// What the agent sends to other nodes, and why nodes do not work with it; null if it is in no
-/// cluster.
+/// Counts of what the agent sends to other nodes, and the reasons why nodes do not work with it;
+/// null if it is in no cluster.
 pub const CLUSTER_DOCUMENT: &str = "cluster.json";
 /// One row per publication of a scope.
 pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
@@ -336,13 +336,13 @@ document_rows! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MissingRow {
-    /// What it does not see.
+    /// The thing that it does not see.
     #[serde(deserialize_with = "or_empty")]
     pub what: String,
     /// The reason.
     #[serde(deserialize_with = "or_empty")]
     pub why: String,
-    /// What would help.
+    /// The change that would help.
     #[serde(deserialize_with = "or_empty")]
     pub remedy: String,
 }
@@ -363,7 +363,7 @@ pub struct HandlersRow {
     /// Labels of that publication.
     #[serde(deserialize_with = "or_empty")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// What it does.
+    /// The purpose of the handler.
     #[serde(deserialize_with = "or_empty")]
     pub help: String,
     /// The application, as its programs name themselves.
@@ -393,7 +393,7 @@ pub struct StatementsRow {
     /// The present problem with writing it; empty if there is none.
     #[serde(deserialize_with = "or_empty")]
     pub trouble: String,
-    /// What was wrong with it when it was read; empty if nothing was.
+    /// The fault that it had when it was read; empty if it had none.
     #[serde(deserialize_with = "or_empty")]
     pub found: String,
 }

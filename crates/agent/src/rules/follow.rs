@@ -48,8 +48,8 @@ struct Part {
     followed: Arc<SegmentPart<DirectoryEntry>>,
     /// By slot and generation, so that streams get their keys, and are read, in a given order.
     streams: StreamsBySlot,
-    /// Those that rules read under their names in the cluster: of the node's own segment and of
-    /// those of other nodes, not of scopes, which only some users may read.
+    /// The streams that rules read under their names in the cluster: of the node's own segment and
+    /// of those of other nodes, not of scopes, which only some users may read.
     of_cluster: StreamsBySlot,
 }
 

@@ -180,7 +180,7 @@ fn lines(archive: Option<&ArchiveDocument>, now_ns: i64) -> Vec<(&'static str, S
     lines
 }
 
-/// What was lost, a line for each kind: its count, its meaning, and its remedy.
+/// The losses, a line for each kind: its count, its meaning, and its remedy.
 fn lost(losses: &ArchiveLosses) -> impl Iterator<Item = String> + use<> {
     let all = [
         (

@@ -127,7 +127,7 @@ struct NodeRows {
     nodes: Vec<NodeState>,
 }
 
-/// What has come of one node.
+/// The result on one node.
 #[derive(Deserialize)]
 struct NodeState {
     node: String,

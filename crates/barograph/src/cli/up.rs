@@ -21,9 +21,9 @@ const GIVE_BACK_EVERY: Duration = Duration::from_secs(15);
 /// Time after which code that has not run lately is unmapped again.
 const UNMAP_EVERY: Duration = Duration::from_secs(60);
 
-/// What is logged unless `BAROGRAPH_LOG` says otherwise. Zenoh's session reports each message that
-/// comes before its key is known, while many nodes connect; the fabric counts it as a hole and asks
-/// again.
+/// The filter of the log, unless `BAROGRAPH_LOG` has another one. Zenoh's session reports each
+/// message that comes before its key is known, while many nodes connect; the fabric counts it as a
+/// hole and asks again.
 const LOG_DEFAULT: &str = "warn,zenoh=error,zenoh::api::session=off";
 
 /// Arguments of `baro up`.
@@ -77,7 +77,7 @@ pub(super) struct Up {
     json: bool,
 }
 
-/// When the requests of disks are traced.
+/// The times at which the requests of disks are traced.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum BlockTrace {
     Auto,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barograph_model::fnv1a;
 use serde::{Deserialize, Serialize};
 
-/// What a node offers for an insight.
+/// The offer of a node to compute an insight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InsightOffer {
     /// Number of streams that the insight reads and that this node has in memory.

@@ -48,7 +48,7 @@ impl KnownInsights {
         &self.all
     }
 
-    /// Those that are not dropped, with their statements.
+    /// The insights that are not dropped, with their statements.
     pub(crate) fn live(&self) -> impl Iterator<Item = (&String, &str)> {
         let all = self.all.iter();
         all.filter_map(|(name, insight)| Some((name, insight.sql.as_deref()?)))

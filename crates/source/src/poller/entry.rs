@@ -32,17 +32,17 @@ pub(super) struct PollerEntry {
     pub(super) name: &'static str,
     policy: IntervalPolicy,
     interval_ns: i64,
-    /// When the source is to be read next. Its deadline may be earlier: a check whether a slow read
-    /// hangs.
+    /// Time at which the source is to be read next. Its deadline may be earlier: a check whether a
+    /// slow read hangs.
     pub(super) next_read_ns: i64,
-    /// When the newest read was due. Fixed intervals are counted from here, so that sources whose
-    /// intervals are multiples of each other stay due at the same moments, for which the loop wakes
-    /// once.
+    /// Time at which the newest read was due. Fixed intervals are counted from here, so that
+    /// sources whose intervals are multiples of each other stay due at the same moments, for which
+    /// the loop wakes once.
     last_due_ns: i64,
     /// A moment at which the source is due if its interval is fixed at whole seconds. Each source
     /// has a second of its own, so that they do not all wait for each other at once.
     phase_ns: i64,
-    /// When the newest read began.
+    /// Time at which the newest read began.
     last_read_ns: Option<i64>,
     /// Whether this machine has nothing of the kind that the source reads, by the last read.
     pub(super) is_absent: bool,

@@ -64,9 +64,9 @@ pub struct FileTraceConfig {
     /// Length of an extent, the part of a file whose moves are counted together, in bytes (at least
     /// 4096).
     pub extent_bytes: u64,
-    /// How many of the hottest extents have streams (at most 128).
+    /// Number of the hottest extents that have streams (at most 128).
     pub ranks: usize,
-    /// How many extents are counted at once (at most 65536).
+    /// Number of extents that are counted at once (at most 65536).
     pub counters: usize,
     /// Milliseconds after which a move counts half.
     pub half_life_ms: u64,
