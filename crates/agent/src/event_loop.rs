@@ -83,7 +83,6 @@ impl Event {
 pub(crate) struct DesiredStatements {
     /// Statements that make insights, by name.
     pub insights: BTreeMap<String, String>,
-    /// The policies.
     pub policies: Vec<Policy>,
 }
 
