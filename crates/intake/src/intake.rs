@@ -531,9 +531,8 @@ impl<'c> Intake<'c> {
         has_opened
     }
 
-    /// Time at which the next round is due. Rounds begin `round_ms` apart: the duration of a round
-    /// is taken off the rest after it, but some rest always remains, so that others have the
-    /// processor.
+    /// Time of the next round. Rounds begin `round_ms` apart: the duration of a round is taken off
+    /// the rest after it, but some rest always remains, so that others have the processor.
     fn next_round(&self, begun_ns: i64, has_news: bool) -> NextStep {
         let now_ns = self.clock.monotonic_ns();
         let round_ns = (self.limits.round_ms * 1e6) as i64;

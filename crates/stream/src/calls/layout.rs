@@ -1,5 +1,7 @@
 //! Offsets and limits of a calls file, as in `docs/reference/calls-format.md`.
 
+pub use barograph_model::CALL_PAYLOAD_BYTES_MAX as PAYLOAD_BYTES_MAX;
+
 pub(super) use crate::layout::BYTE_ORDER;
 
 /// The first eight bytes of the file.
@@ -22,8 +24,6 @@ pub(super) const SLOT_WORDS: usize = (slot::AT_FRAME + 8) / 8;
 pub const NAME_BYTES_MAX: usize = 127;
 /// Longest encoding of a target's labels, in bytes.
 pub const TARGET_BYTES_MAX: usize = 512;
-/// Longest payload, in bytes.
-pub const PAYLOAD_BYTES_MAX: usize = barograph_model::CALL_PAYLOAD_BYTES_MAX;
 
 /// Offsets in the header.
 pub(super) mod header {
