@@ -16,7 +16,7 @@ impl<S: Read + Write> Connection<S> {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }
 
-    /// As [`Connection::get`], with a body.
+    /// Like [`Connection::get`], with a body.
     pub(crate) fn post(&mut self, path: &str, body: &str) -> Option<(u16, usize)> {
         let length = body.len();
         self.ask(&format!(

@@ -15,6 +15,7 @@ mod http;
 mod measure;
 mod peers;
 mod report;
+mod scratch;
 mod table;
 
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt};
 
-use crate::publication::Life;
+use crate::life::PublicationLife;
 
 /// A call of a handler.
 #[pyclass(frozen, module = "barograph")]
@@ -77,13 +77,18 @@ pub(crate) fn handler(callback: Py<PyAny>) -> impl FnMut(&Fired) -> Result<(), S
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Knob {
     name: String,
-    life: Arc<Life>,
+    life: Arc<PublicationLife>,
     knob: Declared,
     config: KnobConfig,
 }
 
 impl Knob {
-    pub(crate) fn new(name: String, life: Arc<Life>, knob: Declared, config: KnobConfig) -> Self {
+    pub(crate) fn new(
+        name: String,
+        life: Arc<PublicationLife>,
+        knob: Declared,
+        config: KnobConfig,
+    ) -> Self {
         Self {
             name,
             life,

@@ -4,6 +4,7 @@
 mod archive;
 mod calls;
 mod errors;
+mod life;
 mod observer;
 mod publication;
 mod rows;

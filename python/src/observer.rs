@@ -39,7 +39,7 @@ struct Handles {
     by_text: HashMap<String, StreamHandle>,
 }
 
-/// What an observer is made of.
+/// The things that an observer can be made of.
 #[derive(FromPyObject)]
 enum Origin<'py> {
     /// Another observer, which reads the same: a subclass wraps one of this class.

@@ -1,8 +1,8 @@
 //! A publication: the values of a program, declared once and then put.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use barograph_client::RunDir;
 use barograph_client::publish::{
@@ -16,46 +16,13 @@ use pyo3::types::{PyDict, PyString};
 
 use crate::calls::{self, Knob};
 use crate::errors;
+use crate::life::PublicationLife;
 use crate::value::{MAY_WAIT, Meaning, ValueHandle, unhurried};
-
-/// The state of a publication, shared with its values: a value that is held alone keeps it open.
-pub(crate) struct Life {
-    name: String,
-    /// Also false if nothing can be published.
-    is_open: AtomicBool,
-    // Locked only under the GIL and never while waiting, as in `Stream`.
-    publisher: Mutex<Option<Publisher>>,
-    lost_at_close: AtomicU64,
-}
-
-impl Life {
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    #[inline]
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Relaxed)
-    }
-
-    fn publisher(&self) -> MutexGuard<'_, Option<Publisher>> {
-        self.publisher
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lost(&self) -> u64 {
-        match &*self.publisher() {
-            Some(publisher) => publisher.lost(),
-            None => self.lost_at_close.load(Ordering::Relaxed),
-        }
-    }
-}
 
 /// A named set of values, and the frames in which they are put.
 #[pyclass(frozen, subclass, module = "barograph")]
 pub(crate) struct Publication {
-    life: Arc<Life>,
+    life: Arc<PublicationLife>,
     /// 0 does nothing.
     handle: u64,
     error: Option<String>,
@@ -113,20 +80,16 @@ impl Publication {
         let config = PublicationConfig { readers, labels };
         let declared = publisher.publication(&name, config);
         let declared = faults.of(declared)?;
-        let life = Arc::new(Life {
-            name,
-            is_open: AtomicBool::new(false),
-            publisher: Mutex::new(Some(publisher)),
-            lost_at_close: AtomicU64::new(0),
-        });
+        let life = Arc::new(PublicationLife::new(name, publisher));
         let handles = PyDict::new(py);
         for wanted in values {
             let (name, value) = declare(declared.as_ref(), &life, wanted, &mut faults)?;
             handles.set_item(name, Py::new(py, value)?)?;
         }
         let handle = declared.map_or(0, |declared| declared.to_raw());
-        let is_open = handle != 0;
-        life.is_open.store(is_open, Ordering::Relaxed);
+        if handle != 0 {
+            life.open();
+        }
         Ok(Self {
             life,
             handle,
@@ -208,7 +171,7 @@ impl Publication {
         Ok(done)
     }
 
-    /// Starts a thread that runs handlers as soon as their triggers are fired.
+    /// Starts a thread that runs handlers as soon as they are called.
     fn listen(&self, py: Python<'_>) -> PyResult<()> {
         let publisher = self.life.publisher().clone();
         let done = match publisher {
@@ -257,10 +220,7 @@ impl Publication {
 
     /// Publishes the puts of this thread, and closes the publication; later puts do nothing.
     fn close(&self, py: Python<'_>) {
-        let life = &self.life;
-        life.lost_at_close.store(life.lost(), Ordering::Relaxed);
-        life.is_open.store(false, Ordering::Relaxed);
-        let publisher = life.publisher().take();
+        let publisher = self.life.close();
         py.detach(|| drop(publisher));
     }
 
@@ -461,7 +421,7 @@ fn is_mistake(error: &PublishError) -> bool {
 
 fn declare(
     publication: Option<&Declared>,
-    life: &Arc<Life>,
+    life: &Arc<PublicationLife>,
     (name, value_type, unit, kind, help, bytes_max): Wanted,
     faults: &mut Faults,
 ) -> PyResult<(String, ValueHandle)> {

@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PySlice, PyString};
 
-use crate::publication::Life;
+use crate::life::PublicationLife;
 
 /// Number of elements of an array that are copied at once; signals are checked in between.
 const CHUNK_ELEMENTS: usize = 4_096;
@@ -33,7 +33,7 @@ pub(crate) fn unhurried(py: Python<'_>, work: impl FnOnce() + Send) -> PyResult<
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct ValueHandle {
     handle: Handle,
-    life: Arc<Life>,
+    life: Arc<PublicationLife>,
     meaning: Meaning,
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Checked<'py> {
 }
 
 impl ValueHandle {
-    pub(crate) fn new(handle: Handle, life: Arc<Life>, meaning: Meaning) -> Self {
+    pub(crate) fn new(handle: Handle, life: Arc<PublicationLife>, meaning: Meaning) -> Self {
         Self {
             handle,
             life,

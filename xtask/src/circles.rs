@@ -4,45 +4,31 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use anyhow::Context;
-
 use crate::imports::{ModulePath, Modules, read_crate, used_by};
-use crate::workspace::root;
+use crate::workspace::Package;
 
 /// Imports from one module of a parent to another, each with the files at both ends.
 type Arrows = BTreeMap<ModulePath, BTreeMap<ModulePath, (String, String)>>;
 
-/// Reports the circles of every crate.
+/// Reports the circles of every package.
 ///
 /// # Errors
 ///
-/// The path of a folder or file that cannot be read.
-pub(crate) fn check() -> anyhow::Result<Vec<String>> {
+/// The path of a file that cannot be read.
+pub(crate) fn check(packages: &[Package]) -> anyhow::Result<Vec<String>> {
     let mut faults = Vec::new();
-    for (name, circles) in crates()? {
-        let circles = circles.iter();
-        faults.extend(circles.map(|circle| format!("{name}: circle: {circle}")));
-    }
-    Ok(faults)
-}
-
-/// The crates by name, each with its circles.
-fn crates() -> anyhow::Result<BTreeMap<String, Vec<String>>> {
-    let folder = root().join("crates");
-    let entries = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
-    let mut crates = BTreeMap::new();
-    for entry in entries {
-        let entry = entry.with_context(|| folder.display().to_string())?;
-        let sources = entry.path().join("src");
-        let mut found = Vec::new();
+    for package in packages {
         for root_file in ["lib.rs", "main.rs"] {
-            if sources.join(root_file).is_file() {
-                found.extend(circles(&arrows(&read_crate(&sources, root_file)?)));
+            if package.sources.join(root_file).is_file() {
+                let circles = circles(&arrows(&read_crate(&package.sources, root_file)?));
+                let named = circles
+                    .iter()
+                    .map(|it| format!("{}: circle: {it}", package.name));
+                faults.extend(named);
             }
         }
-        crates.insert(entry.file_name().display().to_string(), found);
     }
-    Ok(crates)
+    Ok(faults)
 }
 
 /// The imports between modules that have the same parent.

@@ -253,6 +253,8 @@ fn short(package: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     /// Every crate of the table without dependencies, except for `extra` dependencies of one.
@@ -266,6 +268,7 @@ mod tests {
             .iter()
             .map(|row| Package {
                 name: full(row.name),
+                sources: PathBuf::new(),
                 dependencies: Vec::new(),
             })
             .collect();
@@ -277,6 +280,7 @@ mod tests {
             Some(package) => package.dependencies = extra,
             None => packages.push(Package {
                 name: name.to_owned(),
+                sources: PathBuf::new(),
                 dependencies: extra,
             }),
         }

@@ -40,7 +40,7 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
             let packages = workspace::load()?;
             let mut faults = layers::check(&packages);
             faults.extend(pure::check()?);
-            faults.extend(circles::check()?);
+            faults.extend(circles::check(&packages)?);
             faults
         }
         ["tidy"] => tidy::check()?,

@@ -113,7 +113,7 @@ fn faults_of(name: &str, text: &str, rules: &Rules) -> Vec<String> {
 
 /// Whether a module with children is in a file `mod.rs`, and not beside the folder of its children.
 fn is_refused_mod_rs(name: &str) -> bool {
-    name.starts_with("crates/") && name.contains("/src/") && name.ends_with("/mod.rs")
+    name.contains("/src/") && name.ends_with("/mod.rs")
 }
 
 /// Whether a Rust file has unsafe code, outside comments.
@@ -244,6 +244,11 @@ mod tests {
                 "crates/a/src/b/mod.rs",
                 "//! B.\n",
                 &["crates/a/src/b/mod.rs: name it crates/a/src/b.rs"],
+            ),
+            (
+                "a/src/b/mod.rs",
+                "//! B.\n",
+                &["a/src/b/mod.rs: name it a/src/b.rs"],
             ),
             ("crates/a/tests/b/mod.rs", "//! B.\n", &[]),
             ("a.rs", &block, &["a.rs: has unsafe code"]),

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Manifests of the cargo workspaces in this repository.
 pub(crate) const MANIFESTS: [&str; 2] = ["Cargo.toml", "crates/query/extension/Cargo.toml"];
 
-/// How one package uses another.
+/// The way in which one package uses another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DependencyUse {
     /// In the shipped code, or in building it.
@@ -24,6 +24,8 @@ pub(crate) enum DependencyUse {
 pub(crate) struct Package {
     /// The name in its manifest.
     pub(crate) name: String,
+    /// The folder of its sources.
+    pub(crate) sources: PathBuf,
     /// Names and uses of the packages that it depends on.
     pub(crate) dependencies: Vec<(String, DependencyUse)>,
 }
@@ -86,6 +88,7 @@ fn package(value: &Value) -> Package {
         .map_or(&[][..], Vec::as_slice);
     Package {
         name: text(&value["name"]),
+        sources: Path::new(&text(&value["manifest_path"])).with_file_name("src"),
         dependencies: dependencies
             .iter()
             .map(|it| (text(&it["name"]), usage(it)))

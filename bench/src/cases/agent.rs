@@ -43,7 +43,7 @@ impl Agent {
         Self::start_on(Scratch::new(name)?, config, None)
     }
 
-    /// As [`Agent::start`], with a state directory on a real disk.
+    /// Like [`Agent::start`], with a state directory on a real disk.
     pub(super) fn start_in(name: &str, config: &str, state_dir: &Path) -> Result<Self, Fault> {
         Self::start_on(Scratch::new(name)?, config, Some(state_dir))
     }

@@ -29,7 +29,7 @@ const COMMIT_NS: i64 = 10_000_000;
 /// Longest time until a durable sample is acknowledged; after it the case fails.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(30);
 const GIGABYTE: u64 = 1 << 30;
-/// How long this machine is observed if no recording is named.
+/// Time for which this machine is observed if no recording is named.
 const OBSERVED_FOR: Duration = Duration::from_secs(60);
 /// Environment variable with a run directory of an agent whose rings hold an hour (`streams.depth =
 /// 4096`).

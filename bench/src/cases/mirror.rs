@@ -1,5 +1,5 @@
-//! `mirror.age`, `mirror.read`, `mirror.flow` and `fabric.rate`: two nodes over zenoh on loopback, in one
-//! process. A value is written at one of them, and read in the mirror of the other.
+//! `mirror.age`, `mirror.read`, `mirror.flow` and `fabric.rate`: two nodes over zenoh on loopback,
+//! in one process. A value is written at one of them, and read in the mirror of the other.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ const BURST: usize = 100;
 const MOVED: usize = 20_000_000;
 /// Longest wait for something that takes a moment.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Shortest time between two wakes of a node because of new samples, and longest wait for them: those
-/// of the agent.
+/// Shortest time between two wakes of a node because of new samples, and longest wait for them:
+/// those of the agent.
 const NEWS_PAUSE: Duration = Duration::from_micros(500);
 const NEWS_WAIT: Duration = Duration::from_millis(500);
 

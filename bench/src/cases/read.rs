@@ -95,7 +95,7 @@ fn one(handle: &StreamReader) -> f64 {
     batch_ns(LONG, || keep(handle.latest_f64()))
 }
 
-/// As [`one`], but counts only batches during which the writer was always at work: on a machine
+/// Like [`one`], but counts only batches during which the writer was always at work: on a machine
 /// with other users it does not always run.
 fn contended(handle: &StreamReader) -> Option<f64> {
     let count = || handle.count().unwrap_or(0);

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::{PeerServer, installed};
-use crate::cases::Scratch;
 use crate::report::Report;
+use crate::scratch::Scratch;
 
 const METRIC: &str = "disk.dev.read";
 const ROUNDS: &str = "5000";

@@ -10,9 +10,9 @@ use barograph_client::SystemClock;
 use barograph_model::{Clock as _, NS_PER_S};
 
 use super::{PeerServer, installed, start};
-use crate::cases::Scratch;
 use crate::measure::{LatencySpread, each_ns, now};
 use crate::report::Report;
+use crate::scratch::Scratch;
 
 const PIPELINE: usize = 100;
 const APPENDS: usize = 200_000;
@@ -145,8 +145,8 @@ pub(crate) fn appends_per_s(report: &mut Report) -> Option<f64> {
     Some(APPENDS as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// Returns the age of entries when a client that waits for them has them, in ns. Another client appends
-/// them at this rate, each with the time at which it was written.
+/// Returns the age of entries when a client that waits for them has them, in ns. Another client
+/// appends them at this rate, each with the time at which it was written.
 pub(crate) fn stream_age(report: &mut Report, per_s: u64, seconds: u64) -> Option<LatencySpread> {
     let mut writer = Redis::start(report)?;
     let mut reader = writer.another()?;

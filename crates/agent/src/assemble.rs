@@ -1,7 +1,8 @@
-//! Assembling an agent: all its parts, of which none runs yet. Nothing here waits or starts a thread.
+//! Assembling an agent: the parts of its sampling loop, none of which runs yet, and what the scopes
+//! of applications share with them. Nothing here waits or starts a thread.
 //!
-//! It is apart from the start, which gives the parts their threads, so that whole agents can be put
-//! together and run in one thread.
+//! It is apart from the start, which gives the loop its thread and then makes the parts that take
+//! requests and values, so that whole agents can be put together and run in one thread.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,8 +24,8 @@ use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
 use crate::policies::{Policies, WakeLoop};
 use crate::statements::{StatementStore, StatementTroubles};
 use crate::{AgentError, Config};
-use barograph_recorder::World;
-use barograph_recorder::{ForecastRoom, Forecasts, History};
+use barograph_intake::ScopeShared;
+use barograph_recorder::{ForecastRoom, Forecasts, History, ScopeHistories, World};
 
 /// The directories of an agent, taken and read: nobody else has them.
 pub(crate) struct AgentDirectories {
@@ -40,8 +41,8 @@ pub(crate) struct AgentParts {
     pub lock: AgentLock,
     /// The statements that users made at run time.
     pub statements: Arc<StatementStore>,
-    /// The forecast slots of the agent.
-    pub room: Arc<ForecastRoom>,
+    /// The state that the scopes of applications share with each other and the node.
+    pub shared: ScopeShared,
     /// The channel of the sampling loop.
     pub events: SyncSender<Event>,
     /// The other end of it.
@@ -70,7 +71,7 @@ impl AgentDirectories {
         })
     }
 
-    /// Makes the segment and all parts. `config` has been resolved.
+    /// Makes the segment and the parts. `config` has been resolved.
     pub(crate) fn assemble(
         self,
         config: &Config,
@@ -88,15 +89,19 @@ impl AgentDirectories {
         })?;
         let segment = Segment::create(&path, segment_config(config, incarnation), started_ns)?;
         let (events, receiver) = sync_channel(EVENTS_MAX);
-        let room = ForecastRoom::new(&config.forecast)?;
+        let shared = ScopeShared {
+            forecasts: ForecastRoom::new(&config.forecast)?,
+            histories: ScopeHistories::default(),
+            world: world.clone(),
+        };
         let is_clustered = !config.cluster.name.is_empty();
         let first_key = segment_config(config, incarnation).streams_max;
         let inputs = is_clustered.then(|| ClusterInputs::new(&self.run_dir, first_key));
-        let shared = |inputs: &ClusterInputs| {
+        let of_cluster = |inputs: &ClusterInputs| {
             let (dir, news) = (&config.state_dir, inputs.news());
             SharedInsights::open(&config.node, dir, &self.troubles, news, world)
         };
-        let cluster_insights = inputs.as_ref().map(shared).transpose()?.map(Arc::new);
+        let cluster_insights = inputs.as_ref().map(of_cluster).transpose()?.map(Arc::new);
         let sampling = LoopParts {
             run_dir: self.run_dir,
             segment,
@@ -105,7 +110,7 @@ impl AgentDirectories {
             troubles: self.troubles,
             history: Arc::new(history),
             repeat_ns: config.repeat_ns()?,
-            forecasts: Forecasts::new(&config.forecast, Arc::clone(&room)),
+            forecasts: Forecasts::new(&config.forecast, Arc::clone(&shared.forecasts)),
             policies: Policies::new(&config.sources, waking(events.clone())),
             ingest: Arc::default(),
             exports,
@@ -115,7 +120,7 @@ impl AgentDirectories {
         Ok(AgentParts {
             lock: self.lock,
             statements: self.statements,
-            room,
+            shared,
             events,
             receiver,
             sampling,

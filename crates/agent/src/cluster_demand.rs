@@ -1,8 +1,9 @@
-//! The streams of other nodes that this node needs beside those that its configuration mirrors: those
-//! that its insights and rules read, and those that open watches follow.
+//! The streams of other nodes that this node needs beside those that its configuration mirrors:
+//! those that its insights and rules read, and those that open watches follow.
 //!
-//! It stands alone because several parts of an agent tell here what they need, and the thread of the
-//! fabric asks for all of it, once a second: whoever opens and closes watches faster costs no more.
+//! It stands alone because several parts of an agent tell here what they need, and the thread of
+//! the fabric asks for all of it, once a second: whoever opens and closes watches faster costs no
+//! more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,8 +55,8 @@ impl ClusterDemand {
         self.lock().rules = reads.iter().map(demand).collect();
     }
 
-    /// Adds the streams that a watch of another node follows, until the result is dropped. A selector of
-    /// all streams adds nothing: it shows what is mirrored. The error is for people.
+    /// Adds the streams that a watch of another node follows, until the result is dropped. A
+    /// selector of all streams adds nothing: it shows what is mirrored. The error is for people.
     pub(crate) fn watch(
         self: &Arc<Self>,
         node: &str,
@@ -86,8 +87,8 @@ impl ClusterDemand {
         })
     }
 
-    /// All that is needed, with what insights of the cluster need: the streams without which something
-    /// is not computed come before those that somebody looks at.
+    /// All that is needed, with what insights of the cluster need: the streams without which
+    /// something is not computed come before those that somebody looks at.
     pub(crate) fn all(&self, of_cluster: BTreeSet<String>) -> Vec<StreamDemand> {
         let demands = self.lock();
         let insights = demands.insights.union(&of_cluster);

@@ -1,9 +1,9 @@
-//! The insights of the cluster, between the parts of this agent: clients make and drop them, the fabric's
-//! thread exchanges them with other nodes and decides which ones this node computes, and a job has
-//! the sampling loop compute these.
+//! The insights of the cluster, between the parts of this agent: clients make and drop them, the
+//! fabric's thread exchanges them with other nodes and decides which ones this node computes, and a
+//! job has the sampling loop compute these.
 //!
-//! What they are and where they run is `barograph_insight::ClusterInsights`; here is what that needs
-//! from an agent: a file, the loop, and the way to other nodes.
+//! What they are and where they run is `barograph_insight::ClusterInsights`; here is what that
+//! needs from an agent: a file, the loop, and the way to other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,14 +32,14 @@ const FILE: &str = "cluster_insights.json";
 const PATIENCE_NS: i64 = 2 * NS_PER_S;
 /// Time between two steps if nothing has changed, in ns.
 const STEP_NS: i64 = NS_PER_S;
-/// Time between two counts of the streams that insights read, in ns. Counts change while other nodes
-/// start, and each change is told to all nodes.
+/// Time between two counts of the streams that insights read, in ns. Counts change while other
+/// nodes start, and each change is told to all nodes.
 const COUNT_NS: i64 = 5 * NS_PER_S;
 
-/// What the sampling loop tells of the streams over all nodes.
+/// The counts that the sampling loop makes of the streams over all nodes.
 #[derive(Default)]
 pub(crate) struct ClusterInputNews {
-    /// How many of them there are in memory by table, and how many of these are this node's own.
+    /// Number of these streams in memory by table, and the number of this node's own among them.
     counts: Mutex<BTreeMap<String, (u64, u64)>>,
     /// The streams that this node needs of others.
     pub(crate) demand: Arc<ClusterDemand>,
@@ -55,7 +55,8 @@ impl ClusterInputNews {
 /// Statements, or the reasons why they are not carried out, by the names of insights.
 type ByName = BTreeMap<String, String>;
 
-/// The insights that the cluster wants of this node, and the reasons why some of them are not computed.
+/// The insights that the cluster wants of this node, and the reasons why some of them are not
+/// computed.
 pub(crate) type AppliedInsights = (ByName, ByName);
 
 /// Has the sampling loop compute the insights that the cluster wants of this node.
@@ -107,8 +108,8 @@ impl SharedInsights {
         lock(&self.insights).wanted()
     }
 
-    /// Makes or replaces an insight, or drops it if there is no statement. `apply` changes what the loop
-    /// computes, unless the statement is refused here. What cannot be kept is not made.
+    /// Makes or replaces an insight, or drops it if there is no statement. `apply` changes what the
+    /// loop computes, unless the statement is refused here. What cannot be kept is not made.
     pub(crate) fn change<T>(
         &self,
         (name, sql): (&str, Option<&str>),
@@ -147,11 +148,11 @@ impl SharedInsights {
     }
 }
 
-/// What the jobs beside the fabric's thread have done.
+/// The work that the jobs beside the fabric's thread have done.
 #[derive(Default)]
 struct Applied {
     is_under_way: AtomicBool,
-    /// What the loop computes; `None` if that is not known.
+    /// The insights that the loop computes; `None` if they are not known.
     computed: Mutex<Option<ByName>>,
     /// The number of news up to which insights are kept on disk.
     kept: Mutex<Option<u64>>,
@@ -284,8 +285,9 @@ impl ClusterInsightsDesk {
         self.published = Some(reports);
     }
 
-    /// Starts the job that keeps the insights on disk and, if these have changed, has the loop compute those
-    /// of this node. It runs beside this thread, which must wait neither for a disk nor for the loop.
+    /// Starts the job that keeps the insights on disk and, if these have changed, has the loop
+    /// compute those of this node. It runs beside this thread, which must wait neither for a disk
+    /// nor for the loop.
     fn begin_to_apply(&self, has_changed: bool) {
         if self.applied.is_under_way.swap(true, Ordering::AcqRel) {
             return;
@@ -315,7 +317,8 @@ impl Applied {
     fn is_done(&self, shared: &SharedInsights, wanted: ByName, faults: &ByName) {
         let now_ns = shared.world.clock.now_ns();
         lock(&shared.insights).set_running(&wanted, faults, now_ns);
-        // An earlier statement of an insight with a fault may still be computed: the next job ends that.
+        // An earlier statement of an insight with a fault may still be computed: the next job ends
+        // that.
         *lock(&self.computed) = faults.is_empty().then_some(wanted);
         if let Some(waker) = shared.waker.get() {
             waker.wake();
@@ -323,8 +326,9 @@ impl Applied {
     }
 }
 
-/// Selectors of the streams that insights of the cluster read and make: where they are mirrored, an insight
-/// can be computed and its values be read. The dots of a name are underscores in the name of its table.
+/// Selectors of the streams that insights of the cluster read and make: where they are mirrored, an
+/// insight can be computed and its values be read. The dots of a name are underscores in the name
+/// of its table.
 fn demand(insights: &ClusterInsights) -> BTreeSet<String> {
     let mut selectors = BTreeSet::new();
     for (name, tables) in insights.tables() {

@@ -92,7 +92,8 @@ const OF_NODE: [(&str, &str, Kind, &str); 5] = [
     ),
 ];
 
-/// What the fabric knows. It is shared by the fabric's thread and the sampling loop.
+/// The state of the cluster as the fabric knows it. It is shared by the fabric's thread and the
+/// sampling loop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterState(Arc<Mutex<Option<ClusterView>>>);
 

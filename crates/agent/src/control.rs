@@ -177,7 +177,8 @@ impl LoopControl {
                     "the cluster has no insight {name}"
                 ))),
             },
-            // The node that computes the insight stops when it hears that it was dropped, as this one does.
+            // The node that computes the insight stops when it hears that it was dropped, as this
+            // one does.
             StatementAction::Drop { .. } => cluster.change((name, None), || Ok(Json::Null)),
         }
     }
@@ -217,8 +218,8 @@ impl LoopControl {
     }
 }
 
-/// Returns the insights and policies that a configuration, the kept statements and the cluster ask for. An
-/// insight of this node has precedence over one of the cluster with the same name.
+/// Returns the insights and policies that a configuration, the kept statements and the cluster ask
+/// for. An insight of this node has precedence over one of the cluster with the same name.
 pub(crate) fn wanted(
     config: &Config,
     statements: &StatementStore,

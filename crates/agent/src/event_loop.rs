@@ -83,7 +83,6 @@ impl Event {
 pub(crate) struct DesiredStatements {
     /// Statements that make insights, by name.
     pub insights: BTreeMap<String, String>,
-    /// The policies.
     pub policies: Vec<Policy>,
 }
 
@@ -111,7 +110,7 @@ pub(crate) struct LoopParts {
     pub ingest: Arc<IngestCounts>,
     /// The success of the exports, if there are any.
     pub exports: Option<ExportStatus>,
-    /// What the fabric knows of the cluster.
+    /// The state of the cluster as the fabric knows it.
     pub cluster: ClusterState,
     /// The inputs of insights over the cluster, if this node is in one.
     pub cluster_inputs: Option<ClusterInputs>,

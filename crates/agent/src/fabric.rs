@@ -3,7 +3,7 @@
 //! It is apart from the fabric so that the fabric knows neither threads nor files of configuration.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,21 +51,22 @@ const PUBLISH_NS_MIN: i64 = NS_PER_S / 10;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
-    /// Name of the cluster. Empty: this node is alone. Only nodes of the same cluster work together.
+    /// Name of the cluster. Empty: this node is alone. Only nodes of the same cluster work
+    /// together.
     pub name: String,
     /// Addresses at which other nodes reach this one, such as `10.0.0.1:7447` or `0.0.0.0:7447`. If
-    /// this node has no certificate (`baro cluster init`, `baro cluster join`), they must be of this
-    /// machine, because nothing is encrypted then.
+    /// this node has no certificate (`baro cluster init`, `baro cluster join`), they must be of
+    /// this machine, because nothing is encrypted then.
     pub listen: Vec<String>,
-    /// Addresses of other nodes, or of zenoh routers, such as `login1:7447`. One is enough: nodes tell
-    /// each other of those that they know.
+    /// Addresses of other nodes, or of zenoh routers, such as `login1:7447`. One is enough: nodes
+    /// tell each other of those that they know.
     pub peers: Vec<String>,
     /// Streams of other nodes that are mirrored into memory of this one.
     pub mirror: Vec<String>,
-    /// Publications of applications that other nodes may mirror, and that are mirrored from them, by who may
-    /// read them: `all`, the users as `u1000`, the groups as `g100`, and patterns such as `u*`. Only `all` is
-    /// possible without certificates. Numbers of users and groups must mean the same on all nodes.
-    /// `cluster.mirror` chooses the streams.
+    /// Publications of applications that other nodes may mirror, and that are mirrored from them,
+    /// by who may read them: `all`, the users as `u1000`, the groups as `g100`, and patterns such
+    /// as `u*`. Only `all` is possible without certificates. Numbers of users and groups must mean
+    /// the same on all nodes. `cluster.mirror` chooses the streams.
     pub publications: Vec<String>,
     /// Names of the nodes that are mirrored, as patterns such as `rack1-*`.
     pub mirror_nodes: Vec<String>,
@@ -80,14 +81,16 @@ pub struct ClusterConfig {
     /// Most bytes on the way from each node.
     pub window_bytes: u64,
     /// Nodes whose calls into programs of this one are made, as patterns such as `login*`, with the
-    /// rights that they say their callers have. This node must have a certificate then. Empty: none.
+    /// rights that they say their callers have. This node must have a certificate then. Empty:
+    /// none.
     pub calls_from: Vec<String>,
-    /// Nodes whose insights of the cluster (`CREATE INSIGHT … ON CLUSTER`) this node takes, and computes if it
-    /// has most of their inputs, as patterns such as `login*`; `[]` for none. Without this key they are
-    /// taken from all nodes if this node has a certificate, and from none otherwise, because then any user
-    /// of the machine can be a node.
+    /// Nodes whose insights of the cluster (`CREATE INSIGHT … ON CLUSTER`) this node takes, and
+    /// computes if it has most of their inputs, as patterns such as `login*`; `[]` for none.
+    /// Without this key they are taken from all nodes if this node has a certificate, and from none
+    /// otherwise, because then any user of the machine can be a node.
     pub insights_from: Option<Vec<String>>,
-    /// Longest wait, in seconds, for the answers of other nodes to a statement or a call, 0.1 to 600.
+    /// Longest wait, in seconds, for the answers of other nodes to a statement or a call, 0.1 to
+    /// 600.
     pub query_seconds: f64,
     /// Seconds without a sign of life after which a node counts as gone, 0.1 to 3600.
     pub death_seconds: f64,
@@ -217,8 +220,8 @@ impl ClusterConfig {
         }))
     }
 
-    /// Fails if publications that only some users may read are to cross nodes although any user of the
-    /// machine can be a node.
+    /// Fails if publications that only some users may read are to cross nodes although any user of
+    /// the machine can be a node.
     fn check_publications(&self, transport: &ZenohTransport) -> Result<(), AgentError> {
         let is_public = |scope: &String| scope == SCOPE_OF_ALL;
         if self.publications.iter().all(is_public) || transport.certificate_expires_ns().is_some() {
@@ -257,7 +260,8 @@ impl ClusterConfig {
 
 /// What answers other nodes on this one, and the way to ask them.
 pub(crate) struct NodeServices {
-    /// The insights of the cluster, and the way to have them computed; `None` if this node is in none.
+    /// The insights of the cluster, and the way to have them computed; `None` if this node is in
+    /// none.
     pub insights: Option<(Arc<SharedInsights>, ApplyInsights)>,
     pub questions: NodeQuestions,
     /// Runs the statements of other nodes.
@@ -470,8 +474,8 @@ impl FabricShell {
     }
 }
 
-/// The list of revoked certificates on disk. `baro cluster revoke` writes it on one node; on the others
-/// it comes from the network, and is kept for the next start.
+/// The list of revoked certificates on disk. `baro cluster revoke` writes it on one node; on the
+/// others it comes from the network, and is kept for the next start.
 struct RevocationFile {
     path: PathBuf,
     /// Time of the last change, and size, of the file that was read.
@@ -526,10 +530,15 @@ impl RevocationFile {
         }
     }
 
+    /// Replaces the file; the list is there after a power failure.
     fn write(&self, list: &[u8]) -> std::io::Result<()> {
         let new = self.path.with_extension("new");
-        std::fs::write(&new, list)?;
-        std::fs::rename(&new, &self.path)
+        let mut file = File::create(&new)?;
+        file.write_all(list)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &self.path)?;
+        let dir = self.path.parent();
+        dir.map_or(Ok(()), |dir| File::open(dir)?.sync_all())
     }
 }
 
@@ -539,8 +548,8 @@ fn read_bounded(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The thread that wakes the fabric when this node's streams have changed and somebody subscribes to
-/// them.
+/// The thread that wakes the fabric when this node's streams have changed and somebody subscribes
+/// to them.
 struct News {
     waker: ZenohWaker,
     subscribed: SubscribedSegments,

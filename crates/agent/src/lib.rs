@@ -1,7 +1,11 @@
 //! The agent, the one process that serves a node: configuration, wiring, the event loop and the
 //! ordered shutdown.
 //!
-//! This crate alone knows every part. It decides nothing that a part could decide.
+//! This crate alone knows every part. A part decides what it can decide alone. Decisions that are
+//! made here need what several parts know: the sentences about the node (`outlook.rs`, `who.rs`,
+//! `saturation.rs`) are made of streams of all sources, `account.rs` joins the graph with the
+//! sources, policies meet looks and forecasts, and what is asked of other nodes (`node_queries.rs`,
+//! `node_calls.rs`, `cluster_insights.rs`) joins the fabric with the parts that answer.
 //! `docs/design/0001-one-node.md` describes when each thing happens.
 
 mod account;
@@ -61,3 +65,4 @@ pub use fabric::ClusterConfig;
 pub use look::{LookDocuments, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;
+pub use who::MOVING_BYTES_PER_SECOND_MIN;

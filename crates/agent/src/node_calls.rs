@@ -1,8 +1,8 @@
-//! Calls into programs on the nodes of the cluster: those of this node's clients, which go to several
-//! nodes, and those of other nodes, which are made here if this node takes them.
+//! Calls into programs on the nodes of the cluster: those of this node's clients, which go to
+//! several nodes, and those of other nodes, which are made here if this node takes them.
 //!
-//! A node makes each call by itself, with its own audit. Whose programs a call may reach, the node that
-//! asks knows and says; so calls are taken only from nodes that the configuration names.
+//! A node makes each call by itself, with its own audit. Whose programs a call may reach, the node
+//! that asks knows and says; so calls are taken only from nodes that the configuration names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ struct ForwardedCall {
     request: Json,
     /// The user who calls, if the kernel reports it.
     uid: Option<u32>,
-    /// Whether the caller has the right to control: otherwise only programs of this user are called.
+    /// Whether the caller has the right to control: otherwise only programs of this user are
+    /// called.
     may_control: bool,
 }
 
@@ -54,8 +55,8 @@ pub(crate) struct NodeCalls {
 }
 
 impl NodeCalls {
-    /// Makes the call of a request, on this node or on those that it names in `nodes`: `"all"`, or a
-    /// list of names.
+    /// Makes the call of a request, on this node or on those that it names in `nodes`: `"all"`, or
+    /// a list of names.
     pub(crate) fn fire(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
         let mut request = request.clone();
         let nodes = request.as_object_mut().and_then(|map| map.remove("nodes"));
@@ -139,8 +140,8 @@ fn nobody(reason: &str) -> Vec<u8> {
     Json::Object(answer).to_string().into_bytes()
 }
 
-/// The outcome of a call on several nodes: the sum over those that have answered, and what has come of
-/// each. An error if no process of any node matches.
+/// The outcome of a call on several nodes: the sum over those that have answered, and what has come
+/// of each. An error if no process of any node matches.
 fn outcome_of(answers: BTreeMap<Arc<str>, NodeAnswer>) -> Result<Json, ControlFault> {
     let mut sum = CallOutcome::default();
     let (mut ids, mut left_out, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
@@ -201,8 +202,8 @@ fn list(json: &Json) -> impl Iterator<Item = &Json> {
     json.as_array().into_iter().flatten()
 }
 
-/// Makes the calls of other nodes. Each is answered when all programs have, or when the asker waits no
-/// longer.
+/// Makes the calls of other nodes. Each is answered when all programs have, or when the asker waits
+/// no longer.
 pub(crate) struct NodeCallWorker {
     asked: AskedQuestions,
     board: Option<Arc<Board>>,

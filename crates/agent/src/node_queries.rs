@@ -1,5 +1,5 @@
-//! Statements on the nodes of the cluster: those of this node's clients, whose rows are put together,
-//! and those of other nodes, which this node's SQL engine runs.
+//! Statements on the nodes of the cluster: those of this node's clients, whose rows are put
+//! together, and those of other nodes, which this node's SQL engine runs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -41,7 +41,7 @@ pub(crate) struct NodeSql {
     pub others: NodeQuestions,
     /// Gives the time until which other nodes are waited for.
     pub clock: Arc<dyn Clock>,
-    /// What has come of the last statements on each node.
+    /// The results of the last statements on each node.
     pub last: QueryNodes,
 }
 
@@ -134,7 +134,7 @@ struct Gathered {
     table: GatheredRows,
     /// The node of each row.
     of: Vec<Arc<str>>,
-    /// What has come of each node, by name.
+    /// The result on each node, by name.
     nodes: Vec<AskedNode>,
     /// Number of the statement in the table `query_nodes`.
     statement: u64,

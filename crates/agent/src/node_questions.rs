@@ -1,5 +1,5 @@
-//! Questions to other nodes and their answers, between the threads of this node: from a client to the
-//! fabric's thread, and from the fabric's thread to those that answer other nodes.
+//! Questions to other nodes and their answers, between the threads of this node: from a client to
+//! the fabric's thread, and from the fabric's thread to those that answer other nodes.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvError, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -107,8 +107,8 @@ pub(crate) fn fault(kind: ControlFaultKind, message: &str) -> ControlFault {
     }
 }
 
-/// Which nodes are meant by these names, or by none, which means all: whether it is this node, and which
-/// others are to be asked; `None` if no other one is.
+/// The nodes of these names, or all if there are none: whether this node is one of them, and
+/// which others are to be asked; `None` if no other one is.
 pub(crate) fn meant(nodes: &[String], own: &str) -> (bool, Option<Vec<String>>) {
     let is_here = nodes.is_empty() || nodes.iter().any(|node| node == own);
     let others = nodes.iter().filter(|node| *node != own);

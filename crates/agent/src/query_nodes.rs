@@ -1,8 +1,8 @@
 //! What has come of the last statements over nodes, on each node: the table `query_nodes`.
 //!
 //! The document is for all users of the node. So it has neither the statements nor the reasons of
-//! failures, which quote them: whoever has asked has both in the answer, with the number by which the
-//! table knows the statement.
+//! failures, which quote them: whoever has asked has both in the answer, with the number by which
+//! the table knows the statement.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -13,17 +13,17 @@ use tracing::warn;
 
 /// Most statements of which the nodes are kept.
 const STATEMENTS_MAX: usize = 100;
-/// Most rows of all statements. Of a statement with more nodes than that, those that have answered are
-/// left out first.
+/// Most rows of all statements. Of a statement with more nodes than that, those that have answered
+/// are left out first.
 const ROWS_MAX: usize = 4_096;
 
-/// What has come of a statement on one node, for whoever has asked.
+/// The result of a statement on one node, for whoever has asked.
 #[derive(Debug, Serialize)]
 pub(crate) struct AskedNode {
     pub node: String,
     /// `answered`, `failed`, `late` or `gone`.
     pub state: &'static str,
-    /// Why there are no rows.
+    /// The reason why there are no rows.
     pub reason: Option<String>,
     pub rows: usize,
     /// Time from the question until this was known, in ns.

@@ -1,6 +1,7 @@
 //! The answer to a statement, and the reason why one was not executed.
 //!
-//! It is apart from the control side because every part that executes statements gives such answers.
+//! It is apart from the control side because every part that executes statements gives such
+//! answers.
 
 use barograph_insight::InsightError;
 use barograph_model::{ControlFault, ControlFaultKind};

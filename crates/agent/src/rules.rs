@@ -83,8 +83,8 @@ impl RulesShared {
         }
     }
 
-    /// Fails if a new rule reads streams of all nodes although this node is in no cluster, and no stream
-    /// of this node has such a name.
+    /// Fails if a new rule reads streams of all nodes although this node is in no cluster, and no
+    /// stream of this node has such a name.
     fn check_cluster(&self, sql: &str) -> Result<(), StatementRefusal> {
         if self.demand.is_some() {
             return Ok(());
@@ -223,8 +223,8 @@ impl DeclaredRules {
         self.loop_of(&mut self.shared.lock())
     }
 
-    /// The loop, for whoever runs it from now on; `None` if there is nothing to do, or somebody runs
-    /// it.
+    /// The loop, for whoever runs it from now on; `None` if there is nothing to do, or somebody
+    /// runs it.
     fn loop_of(&self, state: &mut State) -> Option<RuleLoop> {
         let is_wanted = !state.rules.is_empty() && !state.is_running && !state.is_over;
         state.is_running |= is_wanted;

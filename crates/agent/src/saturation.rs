@@ -1,7 +1,7 @@
 //! The stream `node.saturated.seconds`: the time for which each disk has been saturated, by the
 //! outlook's rule.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use barograph_model::{
     Descriptor, Kind, Labels, NS_PER_S, Name, Sample, Sink, StreamKey, Unit, ValueType,
@@ -11,7 +11,7 @@ use barograph_model::{
 #[derive(Debug)]
 pub(crate) struct DiskSaturation {
     interval_ns: i64,
-    streams: HashMap<String, Followed>,
+    streams: BTreeMap<String, Followed>,
     /// Number of the newest look; a disk with an older number is gone.
     look: u64,
 }
@@ -28,7 +28,7 @@ impl DiskSaturation {
     pub(crate) fn new(interval_ns: i64) -> Self {
         Self {
             interval_ns,
-            streams: HashMap::new(),
+            streams: BTreeMap::new(),
             look: 0,
         }
     }
@@ -128,5 +128,11 @@ mod tests {
         );
         assert_eq!(kept.retired, [2]);
         assert_eq!(kept.put, [(1, 0.0), (2, 7.0), (1, 0.0), (1, 0.0), (3, 7.0)]);
+        let (before, many) = (kept.declared.len() as u32, ["k", "c", "i", "a", "g", "e"]);
+        saturation.look(4, many.map(|d| (d, 0)).into_iter(), &mut kept);
+        kept.retired.clear();
+        saturation.look(5, [].into_iter(), &mut kept);
+        let by_name = [4, 2, 6, 5, 3, 1].map(|nth| before + nth);
+        assert_eq!(kept.retired, by_name, "in the order of their names");
     }
 }

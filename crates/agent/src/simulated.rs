@@ -40,7 +40,7 @@ use crate::refusal::StatementAnswer;
 use crate::rules::{DeclaredRules, PastEvent, PastReaders, RuleAction, RuleLoop};
 use crate::start::intake_config;
 use crate::statements::StatementStore;
-use barograph_intake::{ScopeShared, SteppedApplications};
+use barograph_intake::SteppedApplications;
 use barograph_recorder::{
     History, JobQueue, ProcessMeter, Randomness, ScopeHistories, Work, World,
 };
@@ -180,19 +180,14 @@ impl SimulatedNode {
         let history = Arc::clone(&parts.sampling.history);
         let poller =
             Poller::with_sources(self.sources(), Arc::clone(&world.clock)).with_inline_reads();
-        let shared = ScopeShared {
-            forecasts: parts.room,
-            histories: ScopeHistories::default(),
-            world: world.clone(),
-        };
-        let histories = shared.histories.clone();
+        let histories = parts.shared.histories.clone();
         let counts = Arc::clone(&parts.sampling.ingest);
         let applications = SteppedApplications::new(
             &intake_config(config),
             &run_dir,
             &world.clock,
             counts,
-            shared,
+            parts.shared,
         );
         let event_loop = EventLoop::new(world, poller, parts.sampling);
         let document = agent_document(

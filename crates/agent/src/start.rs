@@ -33,8 +33,7 @@ use crate::rules::{DeclaredRules, ProgramCalls};
 use crate::statements::StatementStore;
 use crate::{AgentError, Config};
 use barograph_intake::{Applications, IngestCounts, IntakeConfig, ScopeShared};
-use barograph_recorder::World;
-use barograph_recorder::{History, ScopeHistories};
+use barograph_recorder::{History, World};
 
 /// Longest time that a start waits for the first round of sources.
 pub(crate) const FIRST_ROUND_WAIT: Duration = Duration::from_secs(5);
@@ -117,11 +116,7 @@ impl Agent {
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
-        let shared = ScopeShared {
-            forecasts: parts.room,
-            histories: ScopeHistories::default(),
-            world: world.clone(),
-        };
+        let shared = parts.shared;
         let questions = NodeQuestions::default();
         let insights = parts.cluster_insights;
         let control = (parts.statements, read, questions.clone(), insights.clone());
@@ -256,8 +251,8 @@ impl Agent {
         async move { while sampling.changed().await.is_ok() {} }
     }
 
-    /// Stops the parts in order: the fabric, rules, applications, sources and streams, exports, archive,
-    /// server.
+    /// Stops the parts in order: the fabric, rules, applications, sources and streams, exports,
+    /// archive, server.
     pub fn stop(self) {}
 
     fn publish_addresses(&self, started_ns: i64) -> Result<(), AgentError> {

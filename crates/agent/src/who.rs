@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use barograph_model::{Descriptor, NS_PER_S, Sample, StreamKey, TEXT_BYTES_MAX, Value};
 
 /// Rate below which a disk or originator counts as idle, in bytes per second.
-const MOVES: f64 = 1.0;
+pub const MOVING_BYTES_PER_SECOND_MIN: f64 = 1.0;
 /// Most originators in the sentence.
 const NAMED_MAX: usize = 3;
 /// Most characters of a name. A longer name loses its beginning, since that is the part that many
@@ -203,7 +203,9 @@ impl IoShares {
         }
         if subject.kind == Kind::Process && *measure == Measure::Write {
             let before = self.lately.as_ref().filter(|l| is_lately(l, sample.ts));
-            if rate >= MOVES && before.is_none_or(|before| rate >= before.rate * EXPLAINS) {
+            if rate >= MOVING_BYTES_PER_SECOND_MIN
+                && before.is_none_or(|before| rate >= before.rate * EXPLAINS)
+            {
                 let (name, ts) = (self.name(subject), sample.ts);
                 self.lately = Some(Lately { name, rate, ts });
             }
@@ -214,7 +216,7 @@ impl IoShares {
     pub(crate) fn sentence(&self, now_ns: i64) -> String {
         let moved: f64 = self.of(Kind::Disk).map(|(_, flow)| flow.sum()).sum();
         let best = self.best(None, moved);
-        if best.named.is_empty() && moved < MOVES {
+        if best.named.is_empty() && moved < MOVING_BYTES_PER_SECOND_MIN {
             return match self.of(Kind::Disk).next() {
                 Some(_) => "no disk moves anything".to_owned(),
                 None => "not known: no disk has told its rates yet".to_owned(),
@@ -268,7 +270,7 @@ impl IoShares {
     /// sentence about the disk. They are empty if the disk moves nothing, since then no recent
     /// request keeps it busy.
     pub(crate) fn behind(&self, device: &str, now_ns: i64) -> String {
-        let moving = |flow: &Flow| flow.sum() >= MOVES;
+        let moving = |flow: &Flow| flow.sum() >= MOVING_BYTES_PER_SECOND_MIN;
         let disks: Vec<_> = self
             .of(Kind::Disk)
             .filter(|(_, flow)| moving(flow))
@@ -317,7 +319,8 @@ impl IoShares {
             None => self.is_told(subject),
         };
         let flows = self.of(kind);
-        let moving = flows.filter(|(subject, flow)| on(subject) && flow.sum() >= MOVES);
+        let moving = flows
+            .filter(|(subject, flow)| on(subject) && flow.sum() >= MOVING_BYTES_PER_SECOND_MIN);
         let mut all: Vec<(&Subject, Flow)> =
             moving.map(|(subject, flow)| (subject, *flow)).collect();
         all.sort_by(|a, b| b.1.sum().total_cmp(&a.1.sum()).then(a.0.cmp(b.0)));
@@ -347,7 +350,10 @@ impl IoShares {
         let mut sum = subject.clone();
         sum.device.clear();
         let is_sum = subject.device.is_empty();
-        let by_sum = self.flows.get(&sum).is_some_and(|flow| flow.sum() >= MOVES);
+        let by_sum = self
+            .flows
+            .get(&sum)
+            .is_some_and(|flow| flow.sum() >= MOVING_BYTES_PER_SECOND_MIN);
         is_sum == by_sum
     }
 
@@ -365,7 +371,9 @@ impl IoShares {
     /// Returns a phrase like `fio (4711) writes 410 MB/s`.
     fn phrase(&self, subject: &Subject, flow: Flow) -> String {
         let verbs = [("reads", flow.read), ("writes", flow.write)];
-        let told = verbs.iter().filter(|(_, bytes)| *bytes >= MOVES);
+        let told = verbs
+            .iter()
+            .filter(|(_, bytes)| *bytes >= MOVING_BYTES_PER_SECOND_MIN);
         let told: Vec<String> = told
             .map(|(verb, bytes)| format!("{verb} {}", rate(*bytes)))
             .collect();
@@ -386,7 +394,7 @@ impl IoShares {
         let same = |of: &Subject| of.kind == subject.kind && of.name == subject.name;
         let on = self.flows.iter().filter(|(of, flow)| {
             let is_disk = self.of(Kind::Disk).any(|(disk, _)| disk.name == of.device);
-            same(of) && is_disk && flow.sum() >= MOVES
+            same(of) && is_disk && flow.sum() >= MOVING_BYTES_PER_SECOND_MIN
         });
         let devices: Vec<&str> = on.map(|(of, _)| of.device.as_str()).collect();
         match devices[..] {

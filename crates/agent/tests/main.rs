@@ -173,7 +173,8 @@ fn insights_made_at_run_time_come_back() {
     agent.stop();
 }
 
-/// Checks which insights of one letter, or `kept`, there are, and how many times the memory each is.
+/// Checks which insights of one letter, or `kept`, there are, and how many times the memory each
+/// is.
 fn expect_times_memory(observer: &Observer, pairs: &[(&str, f64)]) {
     let names = ["a.bytes", "b.bytes", "c.bytes", "d.bytes", "kept.bytes"];
     let total = latest(observer, "memory.total.bytes")[0].sample.clone();

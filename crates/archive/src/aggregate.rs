@@ -545,7 +545,7 @@ impl<T: Aggregable> Run<T> {
 }
 
 impl Run<Arc<str>> {
-    /// As [`Self::add`]; a bucket keeps only the beginning of its text, as in the tiers.
+    /// Like [`Self::add`]; a bucket keeps only the beginning of its text, as in the tiers.
     fn add_texts(&mut self, rows: Rows<'_>, values: &[Arc<str>], at: usize, cut: Cut) -> usize {
         let known = self.cells.len().saturating_sub(1);
         let at = self.add(rows, values, at, cut);

@@ -40,7 +40,7 @@ pub struct ArchiveConfig {
     pub series_bytes_max: u64,
     /// Bytes of the file system that stay free: if there are fewer, the oldest history is deleted.
     pub free_bytes_min: u64,
-    /// How long each tier is kept.
+    /// The time for which each tier is kept.
     pub keep: KeepConfig,
     /// Rank of this archive: when space runs out, history of guests is deleted before that of the
     /// node.

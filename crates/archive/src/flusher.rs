@@ -1,9 +1,9 @@
 //! The flusher writes the log: it takes waiting batches, commits them, closes segments, and hands
 //! these to the sealer.
 //!
-//! The flusher is stepped, and [`run`] is the body of its thread, which waits between the steps. The
-//! thread waits by real time and never by the clock of the archive: a clock that is set, or stands
-//! still, delays nothing.
+//! The flusher is stepped, and [`run`] is the body of its thread, which waits between the steps.
+//! The thread waits by real time and never by the clock of the archive: a clock that is set, or
+//! stands still, delays nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -93,10 +93,10 @@ pub(crate) struct Flusher {
 /// The state of the flusher's wait between two commits.
 #[derive(Default)]
 struct Wait {
-    /// When the wait began; `None` until the first step after a commit, so that the time that a
-    /// commit takes is no part of the wait.
+    /// Time at which the wait began; `None` until the first step after a commit, so that the time
+    /// that a commit takes is no part of the wait.
     since_ns: Option<i64>,
-    /// When the first durable sample of the pending batch was seen.
+    /// Time at which the first durable sample of the pending batch was seen.
     durable_ns: Option<i64>,
     /// The urgency and the stop that the last step saw: any other ends the wait.
     seen: (FlushUrgency, bool),

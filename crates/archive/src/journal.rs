@@ -136,10 +136,10 @@ impl fmt::Debug for Journal {
 /// The urgency with which the writer is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FlushUrgency {
-    /// When the flush interval is over.
+    /// At the end of the flush interval.
     #[default]
     Flush,
-    /// When the commit interval is over, in which a group of durable samples gathers.
+    /// At the end of the commit interval, in which a group of durable samples gathers.
     Commit,
     /// At once.
     Now,

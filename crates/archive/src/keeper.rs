@@ -113,7 +113,7 @@ impl Keeper {
         Self::start_with_target(config, storage, clock, None)
     }
 
-    /// As [`start`](Self::start), with a target to which sealed files are copied.
+    /// Like [`start`](Self::start), with a target to which sealed files are copied.
     pub fn start_with_target(
         config: ArchiveConfig,
         storage: Arc<dyn Storage>,
@@ -124,7 +124,7 @@ impl Keeper {
         Self::start_with_journal(config, storage, clock, target, journal)
     }
 
-    /// As [`start_with_target`](Self::start_with_target), with a journal that may already have
+    /// Like [`start_with_target`](Self::start_with_target), with a journal that may already have
     /// entries: they are written first. After a failure the start may be tried again with the same
     /// journal, by one caller at a time.
     pub fn start_with_journal(
@@ -150,7 +150,7 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// As [`start_with_journal`](Self::start_with_journal), without threads: the caller steps the
+    /// Like [`start_with_journal`](Self::start_with_journal), without threads: the caller steps the
     /// loops. Whoever waits for this keeper on the same thread waits for ever: requests are made by
     /// [`request_seal`](Self::request_seal) and [`request_compact`](Self::request_compact).
     pub fn start_stepped(
@@ -292,13 +292,13 @@ impl Keeper {
         self.request_compact()?.wait()
     }
 
-    /// As [`seal`](Self::seal), without waiting for the result. At most 16 requests wait; the
+    /// Like [`seal`](Self::seal), without waiting for the result. At most 16 requests wait; the
     /// sender of another one blocks.
     pub fn request_seal(&self) -> Result<SealRequest, ArchiveError> {
         self.request(false)
     }
 
-    /// As [`compact`](Self::compact), without waiting for the result; see
+    /// Like [`compact`](Self::compact), without waiting for the result; see
     /// [`request_seal`](Self::request_seal).
     pub fn request_compact(&self) -> Result<SealRequest, ArchiveError> {
         self.request(true)

@@ -39,7 +39,7 @@ pub(crate) fn part(layout: &ArchiveLayout, key: PartKey) -> Result<File, Archive
     part_file(layout, key).map_err(|error| told(&key.path(layout), error))
 }
 
-/// As [`part`], with the error of the system.
+/// Like [`part`], with the error of the system.
 pub(crate) fn part_file(layout: &ArchiveLayout, key: PartKey) -> io::Result<File> {
     // The file may be moved between the first two attempts.
     let mut open = regular_file(&key.path(layout));
@@ -52,7 +52,7 @@ pub(crate) fn part_file(layout: &ArchiveLayout, key: PartKey) -> io::Result<File
     open
 }
 
-/// As [`regular`], with the error of the system; anything but a regular file is `InvalidInput`.
+/// Like [`regular`], with the error of the system; anything but a regular file is `InvalidInput`.
 pub(crate) fn regular_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -92,7 +92,7 @@ fn dirs(layout: &ArchiveLayout) -> Vec<PathBuf> {
     dirs
 }
 
-/// As [`check_ours`], for one directory.
+/// Like [`check_ours`], for one directory.
 pub(crate) fn check_dir(dir: &Path) -> Result<(), ArchiveError> {
     let us = rustix::process::geteuid().as_raw();
     check_dir_of(dir, &[us])

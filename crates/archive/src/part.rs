@@ -1,4 +1,5 @@
-//! The Parquet files of an archive: their identity, their place, and what the manifest says of each.
+//! The Parquet files of an archive: their identity, their place, and what the manifest says of
+//! each.
 
 use std::cmp::Ordering;
 use std::path::PathBuf;

@@ -48,8 +48,8 @@ impl View {
         Ok(buckets.filter(|(_, buckets)| !buckets.is_empty()).collect())
     }
 
-    /// As [`Self::buckets`], but returns the folds before they are finished. More buckets than the
-    /// budget has room for are an error, as soon as it is exceeded.
+    /// Like [`Self::buckets`], but returns the folds before they are finished. More buckets than
+    /// the budget has room for are an error, as soon as it is exceeded.
     #[doc(hidden)] // For `query`, as is the budget.
     pub fn folds_within(
         &self,

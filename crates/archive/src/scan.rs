@@ -77,7 +77,7 @@ impl View {
         Box::new(Scanner::new(self, wanted, span, cancel))
     }
 
-    /// As [`Self::scan`], but only samples that no Parquet file of [`Self::parts`] has: those in
+    /// Like [`Self::scan`], but only samples that no Parquet file of [`Self::parts`] has: those in
     /// the log.
     pub fn scan_log<'a>(
         &'a self,

@@ -62,7 +62,8 @@ pub(crate) struct SealStatus {
     pub(crate) copy_trouble: String,
 }
 
-/// The body of the sealer's thread: it waits for an order or the next step until the writer is gone.
+/// The body of the sealer's thread: it waits for an order or the next step until the writer is
+/// gone.
 #[expect(clippy::disallowed_methods, reason = "the shell of the sealer")]
 pub(crate) fn run(mut sealer: Sealer, orders: &Receiver<SealerMessage>) {
     barograph_stream::give_way();
@@ -116,8 +117,8 @@ pub(crate) struct Sealer {
     pub(crate) removing: Backoff,
     /// Whether a turn is due at once: after an order, and while there is more work.
     is_called: bool,
-    /// When the wait for the next turn began; `None` until the first step after a turn, so that the
-    /// time that a turn takes is no part of the wait.
+    /// Time at which the wait for the next turn began; `None` until the first step after a turn, so
+    /// that the time that a turn takes is no part of the wait.
     waits_since_ns: Option<i64>,
 }
 

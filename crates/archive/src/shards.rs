@@ -1,8 +1,8 @@
-//! Merging whole archives: those of several nodes into one, and those that several agents have kept of
-//! one node, without doubles.
+//! Merging whole archives: those of several nodes into one, and those that several agents have kept
+//! of one node, without doubles.
 //!
-//! A sample is known by its series, the life of its stream and its number, which are the same wherever
-//! it was kept.
+//! A sample is known by its series, the life of its stream and its number, which are the same
+//! wherever it was kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,7 +27,7 @@ const DURABLE_WAIT: Duration = Duration::from_secs(60);
 /// The one stream that is written at a time.
 const KEY: StreamKey = StreamKey(0);
 
-/// What a merge has written.
+/// The result of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergedArchives {
     /// Number of nodes.

@@ -17,7 +17,7 @@ const PRIVATE_MODE: u32 = 0o600;
 /// Mode of directories.
 const DIR_MODE: u32 = 0o755;
 
-/// Who may read a file.
+/// The readers of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAccess {
     /// Whoever may enter its directory.

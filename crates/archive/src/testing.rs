@@ -1,6 +1,7 @@
 //! A disk for tests that forgets what was not synced when its power fails.
 //!
-//! This module stands alone because tests of other crates run whole agents on it; no product has it.
+//! This module stands alone because tests of other crates run whole agents on it; no product has
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

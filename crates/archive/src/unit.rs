@@ -1,5 +1,5 @@
-//! The samples that are sealed or merged: their sources, and the newest of each life, which the next
-//! sealing needs.
+//! The samples that are sealed or merged: their sources, and the newest of each life, which the
+//! next sealing needs.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -65,12 +65,13 @@ enum Command {
     Streams(streams::Streams),
     /// Show the newest value of streams
     ///
-    /// If nothing that is named is mirrored of another node (--node), it is mirrored while the command runs.
+    /// If nothing that is named is mirrored of another node (--node), it is mirrored while the
+    /// command runs.
     Latest(latest::Latest),
     /// Follow streams as they change
     ///
-    /// The streams of another node (--node) are mirrored while the command runs, also if cluster.mirror
-    /// does not name them.
+    /// The streams of another node (--node) are mirrored while the command runs, also if
+    /// cluster.mirror does not name them.
     Watch(watch::Watch),
     /// Run an SQL statement
     Sql(sql::Sql),
@@ -179,16 +180,16 @@ impl NodeTarget {
         })
     }
 
-    /// Has streams of another node mirrored until the result is dropped. Says so if they are not, and
-    /// gives none then, or if this node is meant.
+    /// Has streams of another node mirrored until the result is dropped. Says so if they are not,
+    /// and gives none then, or if this node is meant.
     fn demand(&self, observer: &Observer, selector: &Selector) -> Option<HeldDemand> {
         let node = self.node.as_deref().filter(|_| observer.is_mirror())?;
         let demand = observer.demand(node, selector);
         demand.inspect_err(tell_no_demand).ok()
     }
 
-    /// The observer of the node, and the demand that has streams of another one mirrored until it is
-    /// dropped. If nothing of that node is mirrored yet, this waits for its mirror.
+    /// The observer of the node, and the demand that has streams of another one mirrored until it
+    /// is dropped. If nothing of that node is mirrored yet, this waits for its mirror.
     #[expect(
         clippy::disallowed_methods,
         reason = "a command waits until another node is mirrored, for a bounded time"

@@ -8,11 +8,11 @@
 //! few large answers freed: after six of them an idle agent held 978 MB where a fresh one holds 33.
 //! Only the program that owns the process may decide this, so no library of ours does.
 //!
-//! Code and constants are pages of the program's file. Those that were read once stay mapped: after its
-//! start an agent has mapped what only starts need, and after a reader what only readers need. They are
-//! unmapped too. What still runs is mapped again when it is needed next, which costs page faults, so this
-//! is done more seldom. The pages come from the system's cache of files: no disk is read for them, unless
-//! the system itself has dropped one.
+//! Code and constants are pages of the program's file. Those that were read once stay mapped: after
+//! its start an agent has mapped what only starts need, and after a reader what only readers need.
+//! They are unmapped too. What still runs is mapped again when it is needed next, which costs page
+//! faults, so this is done more seldom. The pages come from the system's cache of files: no disk is
+//! read for them, unless the system itself has dropped one.
 #![expect(
     unsafe_code,
     reason = "mallopt, malloc_trim and madvise have no safe wrapper; see the SAFETY arguments"
@@ -58,8 +58,8 @@ pub(crate) fn unmap_code() {
         Ok(String::from_utf8_lossy(&begin[..bytes]))
     });
     for (start, end) in begin.iter().flat_map(|text| constant_mappings(text)) {
-        // SAFETY: these pages are mapped from the program's file, cannot be written and never were, since
-        // none of them is the process's own: whoever reads them next finds the same bytes.
+        // SAFETY: these pages are mapped from the program's file, cannot be written and never were,
+        // since none of them is the process's own: whoever reads them next finds the same bytes.
         unsafe {
             libc::madvise(start as *mut c_void, end - start, libc::MADV_DONTNEED);
         }
@@ -67,9 +67,9 @@ pub(crate) fn unmap_code() {
 }
 
 /// The mappings of the program's file that are as in the file, from the beginning of
-/// `/proc/self/smaps`. The program comes first there. Pages that were written once are the process's
-/// own, such as addresses that the loader has filled in, or the code at which somebody traces this
-/// program; mappings with such pages are left out.
+/// `/proc/self/smaps`. The program comes first there. Pages that were written once are the
+/// process's own, such as addresses that the loader has filled in, or the code at which somebody
+/// traces this program; mappings with such pages are left out.
 fn constant_mappings(smaps: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut program = None;

@@ -1,9 +1,9 @@
 //! The protobuf messages that are sent and received, as structs with only the used fields.
 //!
 //! OpenTelemetry's messages are parsed from JSON too, where their texts and numbers have special
-//! forms (`messages/json.rs`). The module stands alone so that field numbers can be compared with the
-//! published definitions: opentelemetry-proto `collector/metrics/v1`, `metrics/v1`, `common/v1`,
-//! `resource/v1`, and Prometheus `prompb/remote.proto`, `prompb/types.proto`.
+//! forms (`messages/json.rs`). The module stands alone so that field numbers can be compared with
+//! the published definitions: opentelemetry-proto `collector/metrics/v1`, `metrics/v1`,
+//! `common/v1`, `resource/v1`, and Prometheus `prompb/remote.proto`, `prompb/types.proto`.
 
 mod json;
 

@@ -29,6 +29,8 @@ pub(crate) struct Audit {
     bytes: u64,
     /// Bytes of the lines that were carried over when the file was begun.
     carried: u64,
+    /// Whether the file keeps its name after a power failure: its directory was synced.
+    is_name_synced: bool,
 }
 
 impl Audit {
@@ -48,6 +50,7 @@ impl Audit {
             path: path.to_owned(),
             bytes,
             carried: 0,
+            is_name_synced: false,
             file: file.try_clone()?,
         };
         if bytes > 0 && !ends_whole(path)? {
@@ -88,6 +91,7 @@ impl Audit {
         self.file = file;
         self.bytes = bytes;
         self.carried = self.bytes;
+        self.is_name_synced = false;
         Ok(())
     }
 
@@ -103,18 +107,24 @@ impl Audit {
             text += &line.to_string();
             text.push('\n');
         }
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| {
-            if must_last {
-                self.file.sync_data()
-            } else {
-                Ok(())
-            }
-        });
+        let written = self
+            .file
+            .write_all(text.as_bytes())
+            .and_then(|()| if must_last { self.sync() } else { Ok(()) });
         match written {
             Ok(()) => self.bytes += text.len() as u64,
             Err(_) => drop(self.file.set_len(self.bytes)),
         }
         written
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        if let (false, Some(dir)) = (self.is_name_synced, self.path.parent()) {
+            File::open(dir)?.sync_all()?;
+            self.is_name_synced = true;
+        }
+        Ok(())
     }
 }
 

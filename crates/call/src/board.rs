@@ -41,14 +41,14 @@ pub(super) struct SharedBoard {
     pub run_dir: RunDir,
     pub state_dir: PathBuf,
     pub clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
     answered: Condvar,
     /// Signalled when there is something to write.
     pub work: Condvar,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct BoardState {
     pub users: BTreeMap<u32, User>,
     events: VecDeque<CallEvent>,
     events_lost: u64,
@@ -63,7 +63,7 @@ pub(super) struct User {
     members: CallMembers,
     pub desk: AuditDesk,
     pub audit: AuditState,
-    /// Why the audit could not be opened at the last attempt.
+    /// The reason why the audit could not be opened at the last attempt.
     pub failure: Option<String>,
 }
 
@@ -97,9 +97,9 @@ pub(super) enum ProcessReport {
 
 /// The state of one user's part of a call.
 enum CallPart {
-    /// It waits for the disk: user, ticket, number of matching processes.
+    /// A part that waits for the disk: user, ticket, number of matching processes.
     Made(u32, CallTicket, usize),
-    /// It is not made for this user's processes.
+    /// A part that is not made, for this user's processes.
     LeftOut(UserLeftOut, CallError),
 }
 
@@ -348,12 +348,12 @@ impl Drop for Board {
 }
 
 impl SharedBoard {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, BoardState> {
         // Ignoring poison is sound: a panic under the lock leaves no half-written state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell_writer(&self, state: &State) {
+    fn tell_writer(&self, state: &BoardState) {
         if state.is_waiting() {
             self.work.notify_one();
         }
@@ -377,7 +377,7 @@ impl SharedBoard {
     }
 }
 
-impl State {
+impl BoardState {
     /// The calls of users whose audit is open.
     fn open_users(&mut self) -> impl Iterator<Item = &mut UserCalls> {
         self.users.values_mut().filter_map(User::open_calls)

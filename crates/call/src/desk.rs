@@ -13,7 +13,7 @@ use barograph_stream::user_name;
 use tracing::warn;
 
 use crate::audit::{Audit, AuditDesk, position};
-use crate::board::{AuditState, SharedBoard, State};
+use crate::board::{AuditState, BoardState, SharedBoard};
 use crate::row::CallEvent;
 use crate::user::{AuditEntry, ReplayedAudit, UserCalls};
 
@@ -156,8 +156,8 @@ impl SharedBoard {
         }
     }
 
-    /// The shell of the writing thread: it alone waits. At the end it tries the remaining lines once
-    /// more.
+    /// The shell of the writing thread: it alone waits. At the end it tries the remaining lines
+    /// once more.
     #[expect(
         clippy::disallowed_methods,
         reason = "the shell of the thread that writes audits"
@@ -172,7 +172,7 @@ impl SharedBoard {
             }
             let state = self.state();
             if next_ns == i64::MAX {
-                let is_idle = |state: &mut State| !state.is_over && !state.is_waiting();
+                let is_idle = |state: &mut BoardState| !state.is_over && !state.is_waiting();
                 drop(self.work.wait_while(state, is_idle));
             } else {
                 let wait_ns = next_ns.saturating_sub(self.clock.monotonic_ns()).max(0);

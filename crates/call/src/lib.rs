@@ -1,4 +1,4 @@
-//! Calls into running programs: triggers that are fired, knobs that are set
+//! Calls into running programs: handlers that are run, knobs that are set
 //! (docs/design/0004-applications.md, "Calls").
 //!
 //! The [`Board`] knows which process handles what, and writes calls into the files that programs

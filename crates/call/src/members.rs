@@ -1,7 +1,7 @@
 //! The processes of one user that can be called, found by the names of their offers, so that a call
 //! looks only at processes that have its name.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use barograph_model::near;
 use barograph_stream::Incarnation;
@@ -24,16 +24,16 @@ pub struct CallMember {
     pub incarnation: Incarnation,
     /// The owner of its ingest file.
     pub uid: u32,
-    /// Its triggers and knobs.
+    /// Its handlers and knobs.
     pub offers: Vec<Offer>,
 }
 
-/// A trigger or knob of a process.
+/// A handler or knob of a process.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// Whether it is a trigger or a knob.
+    /// Whether it is a handler or a knob.
     pub kind: CallKind,
-    /// The trigger's name, or `publication.knob`.
+    /// The handler's name, or `publication.knob`.
     pub name: String,
     /// The publication that it belongs to; none if it belongs to the process, or if the publication
     /// was refused.
@@ -42,7 +42,7 @@ pub struct Offer {
     pub is_public: bool,
     /// The labels that targets are matched with.
     pub subject: CallSubject,
-    /// The bounds of a knob; none for a trigger.
+    /// The bounds of a knob; none for a handler.
     pub bounds: Option<KnobBounds>,
     /// Whether its library can apply a setting at the end of a frame.
     pub takes_frames: bool,
@@ -52,7 +52,7 @@ pub struct Offer {
 #[derive(Clone, Debug)]
 pub(crate) struct MatchedProcesses {
     pub who: Vec<Incarnation>,
-    /// Publications to which the trigger or knob belongs.
+    /// Publications to which the handler or knob belongs.
     pub publications: BTreeSet<String>,
     /// Whether everyone may read all of these publications, and no offer belongs to a process
     /// itself.
@@ -83,8 +83,8 @@ impl MatchedProcesses {
 #[derive(Default)]
 pub(crate) struct CallMembers {
     all: HashMap<Incarnation, CallMember>,
-    /// The processes by name, for triggers and for knobs.
-    names: [BTreeMap<String, HashSet<Incarnation>>; 2],
+    /// The processes by name, for handlers and for knobs.
+    names: [BTreeMap<String, BTreeSet<Incarnation>>; 2],
 }
 
 /// The matching processes of one user, and the payload in the type of their knob.
@@ -186,7 +186,7 @@ fn index(kind: CallKind) -> usize {
     }
 }
 
-/// The payload for a knob in its type; `None` for a trigger.
+/// The payload for a knob in its type; `None` for a handler.
 fn admit(request: &CallRequest, offer: &Offer) -> Result<Option<CallPayload>, String> {
     let Some(bounds) = offer.bounds else {
         return Ok(None);

@@ -323,7 +323,8 @@ impl CallOutcome {
         outcome
     }
 
-    /// The numbers of the answer of the API, by name: `matched` first, then those that have settled.
+    /// The numbers of the answer of the API, by name: `matched` first, then those that have
+    /// settled.
     fn numbers(&mut self) -> [(&'static str, &mut u64); 8] {
         [
             ("matched", &mut self.matched),

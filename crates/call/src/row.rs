@@ -37,7 +37,7 @@ pub(crate) struct CallRow {
     pub call: Call,
     pub by: CallOrigin,
     publications: Vec<String>,
-    /// Whether everyone may read it, except a trigger's payload.
+    /// Whether everyone may read it, except the payload for a handler.
     pub is_public: bool,
     /// Numbers of answers; processes without an answer are in the following fields.
     counts: CallOutcome,
@@ -265,8 +265,8 @@ impl CallRow {
         row
     }
 
-    /// The row in documents for everyone: without the caller, and without a trigger's payload. The
-    /// value of a knob is in its stream anyway.
+    /// The row in documents for everyone: without the caller, and without the payload for a
+    /// handler. The value of a knob is in its stream anyway.
     pub(crate) fn to_public_document(&self, user: &str, now_ns: i64) -> Json {
         let outcome = self.outcome(now_ns);
         let target: BTreeMap<_, _> = self.call.target.labels.iter().cloned().collect();

@@ -103,7 +103,7 @@ fn who(n: u8) -> Incarnation {
     Incarnation([n; 16])
 }
 
-/// Process `n` of a user, with a trigger and a knob; its rank is its number.
+/// Process `n` of a user, with a handler and a knob; its rank is its number.
 fn member(n: u8, uid: u32) -> CallMember {
     let labels = [("rank".to_owned(), n.to_string())];
     let subject = CallSubject::new(who(n), "solver", u32::from(n), "eve", &[&labels]);
@@ -238,7 +238,7 @@ fn on_the_read_side_ones_own_processes_alone() {
     let fired = world.fire_as(&body, &asker(Some(OURS))).unwrap();
     assert_eq!(fired.calls, [(OURS, 1)]);
     let nobody = world.fire_as(&body, &asker(Some(7))).unwrap_err();
-    // The error does not name triggers of other users either.
+    // The error does not name handlers of other users either.
     assert!(!nobody.to_string().contains("checkpoint"), "{nobody}");
     assert!(matches!(nobody, CallError::Nobody(_)));
     let unknown = world.fire_as(&body, &asker(None)).unwrap_err();

@@ -1,7 +1,8 @@
 //! Makes a run directory with living streams, to try the client and the Python package without an
-//! agent: `demo_run_dir DIR [NODE]`, where NODE is the name of the node. Commands on standard input: `restart` (another incarnation of the
-//! agent), `unplug`, `plug` (the device vdb), `seal` (log segments become Parquet files), `close`
-//! (the agent closes its segment); the program ends with its input. The archive is `DIR/archive`.
+//! agent: `demo_run_dir DIR [NODE]`, where NODE is the name of the node. Commands on standard
+//! input: `restart` (another incarnation of the agent), `unplug`, `plug` (the device vdb), `seal`
+//! (log segments become Parquet files), `close` (the agent closes its segment); the program ends
+//! with its input. The archive is `DIR/archive`.
 //!
 //! | stream | value |
 //! | --- | --- |

@@ -1,7 +1,7 @@
 //! Demands for streams of other nodes: the agent has them mirrored for as long as a demand is held.
 //!
-//! They stand alone because the memory of this node does not have such streams yet: only the agent can
-//! fetch them, so this is a request to it that stays open.
+//! They stand alone because the memory of this node does not have such streams yet: only the agent
+//! can fetch them, so this is a request to it that stays open.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::net::UnixStream;
@@ -35,8 +35,9 @@ pub struct HeldDemand {
 }
 
 impl Observer {
-    /// Has the agent of this node mirror the streams of another node that match, until the result is
-    /// dropped, beside those that `cluster.mirror` chooses. They come into memory within seconds.
+    /// Has the agent of this node mirror the streams of another node that match, until the result
+    /// is dropped, beside those that `cluster.mirror` chooses. They come into memory within
+    /// seconds.
     ///
     /// One user has at most eight such selectors at a time.
     pub fn demand(&self, node: &str, selector: &Selector) -> Result<HeldDemand, DemandError> {

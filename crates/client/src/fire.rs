@@ -1,4 +1,4 @@
-//! Fires triggers and sets knobs through the agent, which knows the processes and their rights and
+//! Calls handlers and sets knobs through the agent, which knows the processes and their rights and
 //! records each call before it writes it.
 //!
 //! This module stands alone because calls are made by the agent; all that is read comes from files.
@@ -17,13 +17,14 @@ use crate::http;
 
 /// Time that the agent may take to answer, in addition to the requested wait.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// The same if it asks other nodes: the longest time for which they may be waited for, and some more.
+/// The same if it asks other nodes: the longest time for which they may be waited for, and some
+/// more.
 const NODES_WAIT: Duration = Duration::from_secs(610);
 
-/// A call: a trigger to be fired, or a knob to be set.
+/// A call: a handler to be run, or a knob to be set.
 #[derive(Clone, Debug)]
 pub struct Fire {
-    /// The trigger's name, or the knob's name with its publication, `publication.knob`.
+    /// The handler's name, or the knob's name with its publication, `publication.knob`.
     pub name: String,
     /// Whether the call sets a knob.
     pub is_knob: bool,
@@ -31,7 +32,8 @@ pub struct Fire {
     pub target: Vec<(String, String)>,
     /// The one life of one process that the call is for; `None`: any.
     pub incarnation: Option<Incarnation>,
-    /// The nodes of the cluster whose programs are called. `None`: this node alone; no name: all nodes.
+    /// The nodes of the cluster whose programs are called. `None`: this node alone; no name: all
+    /// nodes.
     pub nodes: Option<Vec<String>>,
     /// The payload. Floats must be finite.
     pub payload: CallPayload,
@@ -46,7 +48,7 @@ pub struct Fire {
 }
 
 impl Fire {
-    /// A call that fires a trigger in all processes that handle it.
+    /// A call of the handlers of a name, in all processes that have one.
     pub fn trigger(name: impl Into<String>, payload: CallPayload) -> Self {
         Self {
             name: name.into(),
@@ -151,17 +153,17 @@ pub struct Fired {
     /// The agent's word for the state of the call: `fired`, `acknowledged`, `expired`… On several
     /// nodes, `incomplete` if one of them has not answered.
     pub state: String,
-    /// What has come of each node, if the call was for several.
+    /// The result on each node, if the call was for several.
     pub nodes: Vec<NodeFired>,
 }
 
-/// What has come of a call on one node.
+/// The result of a call on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFired {
     /// Name of the node.
     pub node: String,
-    /// The state of the call there, `nobody` if no process matches, `unanswered` if the node does not
-    /// take it or has not answered.
+    /// The state of the call there, `nobody` if no process matches, `unanswered` if the node does
+    /// not take it or has not answered.
     pub state: String,
     /// The reason, if nobody matches or there is no answer.
     pub reason: Option<String>,
@@ -195,7 +197,7 @@ pub enum FireError {
     Answer(io::Error),
 }
 
-/// Fires a trigger, or sets a knob, through the agent of a run directory.
+/// Calls a handler, or sets a knob, through the agent of a run directory.
 pub fn fire(run_dir: &RunDir, fire: &Fire) -> Result<Fired, FireError> {
     let body = fire.body()?.to_string();
     let answer_wait = match fire.nodes {

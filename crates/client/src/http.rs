@@ -1,6 +1,6 @@
 //! A minimal HTTP/1.1 client: one request to an agent's unix socket, or one whose answer goes on.
 //!
-//! This module stands alone so that programs that fire triggers need no async runtime and no thread
+//! This module stands alone so that programs that call handlers need no async runtime and no thread
 //! for it.
 
 use std::io::{self, Read as _, Write as _};
@@ -40,8 +40,8 @@ pub(crate) fn post(
     exchange(&mut stream, &request, wait, parse)
 }
 
-/// Gets a stream of events from the agent of a run directory: returns its first event, or a whole answer
-/// that is none, and the connection, on which no read waits.
+/// Gets a stream of events from the agent of a run directory: returns its first event, or a whole
+/// answer that is none, and the connection, on which no read waits.
 pub(crate) fn open(
     run_dir: &RunDir,
     door: AgentSocket,

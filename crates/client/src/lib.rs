@@ -1,13 +1,13 @@
 //! Client library: reads streams from shared memory in the caller's own process (newest values, the
 //! past from rings and archive, a watch on new samples, SQL), publishes a program's own values
-//! ([`publish`]), and fires triggers ([`fire`]).
+//! ([`publish`]), and calls handlers of programs ([`fire`]).
 //!
 //! An [`Observer`] maps the segment of the node's agent into the calling process; no query costs a
 //! message to anyone. It has no global state, needs no thread, and goes on when the agent restarts:
 //! it resolves its streams anew, and marks values that are out of date ([`LatestValue::stale`]).
 //!
-//! The streams of other nodes of a cluster, as far as this node mirrors them, are memory of this node
-//! too: [`Observer::of_node`].
+//! The streams of other nodes of a cluster, as far as this node mirrors them, are memory of this
+//! node too: [`Observer::of_node`].
 //!
 //! ```no_run
 //! use std::sync::Arc;

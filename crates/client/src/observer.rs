@@ -57,9 +57,9 @@ impl Observer {
         &self.run_dir
     }
 
-    /// Returns the state of the node's agent and segment. Of a mirror, it is that of the mirror, which
-    /// the agent of this node writes: `alive` means that something of the mirrored node was heard.
-    /// An error means that another agent has taken over and its segment cannot be read.
+    /// Returns the state of the node's agent and segment. Of a mirror, it is that of the mirror,
+    /// which the agent of this node writes: `alive` means that something of the mirrored node was
+    /// heard. An error means that another agent has taken over and its segment cannot be read.
     pub fn status(&self) -> Result<NodeStatus, ClientError> {
         let view = self.follower.follow()?;
         let (segment, now_ns) = (view.segment(), self.follower.now_ns());
@@ -192,8 +192,8 @@ impl Observer {
     /// Returns the past of the matching streams, including ended ones: each sample once, whether it
     /// is in a ring, the log or a Parquet file. Between two samples the older value held. If the
     /// archive cannot be read, these are only the samples of the rings; [`Observer::try_history`]
-    /// returns the reason. Of another node, it is what its mirror holds, with what this node keeps of
-    /// its history as an aggregator.
+    /// returns the reason. Of another node, it is what its mirror holds, with what this node keeps
+    /// of its history as an aggregator.
     pub fn history(&self, selector: &Selector, window: &HistoryRange) -> Vec<History> {
         let found = self.try_history(selector, window, &AtomicBool::new(false));
         found.unwrap_or_else(|_| history_of_rings(&self.follower.view(), selector, window))

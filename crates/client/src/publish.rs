@@ -22,9 +22,9 @@
 //! A program that forks goes on in both processes: the child has a file of its own from its next
 //! put on. Nothing here may be called from a signal handler.
 //!
-//! Calls go the other way: triggers run handlers ([`Publication::on`], or the process's own
+//! Calls go the other way: they run handlers ([`Publication::on`], or the process's own
 //! [`Publisher::on`]), settings change knobs ([`Publication::knob`]). Both happen where the program
-//! allows it ([`Publisher::poll`], a frame), or, for triggers, on a thread that sleeps until then
+//! allows it ([`Publisher::poll`], a frame), or, for handlers, on a thread that sleeps until then
 //! ([`Publisher::listen`]).
 
 mod agent;

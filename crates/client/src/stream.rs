@@ -30,9 +30,9 @@ pub enum Woken {
 }
 
 /// A handle on one stream: it is resolved once and then read without a system call or a lock. It
-/// remembers the last sample that it has returned (for [`StreamHandle::wait`]) and finds its stream again
-/// after an agent restart or when its device comes back ([`StreamHandle::restarted`] counts that). Clone
-/// it for another thread.
+/// remembers the last sample that it has returned (for [`StreamHandle::wait`]) and finds its stream
+/// again after an agent restart or when its device comes back ([`StreamHandle::restarted`] counts
+/// that). Clone it for another thread.
 #[derive(Clone)]
 pub struct StreamHandle {
     follower: Arc<ViewFollower>,
@@ -88,9 +88,9 @@ impl StreamHandle {
         Some(value)
     }
 
-    /// Like [`StreamHandle::latest`], but if the stream has a forecast, the value predicted for now: its
-    /// quality is `Predicted`, its error the half width of the interval at the agent's confidence.
-    /// At the very time of a look it is the measured value.
+    /// Like [`StreamHandle::latest`], but if the stream has a forecast, the value predicted for
+    /// now: its quality is `Predicted`, its error the half width of the interval at the agent's
+    /// confidence. At the very time of a look it is the measured value.
     pub fn latest_predicted(&mut self) -> Option<LatestValue> {
         let value = self.latest()?;
         let view = self.follower.view();
@@ -105,8 +105,8 @@ impl StreamHandle {
 
     /// The time and value of the newest sample of a numeric stream, without allocation and without
     /// reading the clock, so without a check whether the agent still lives (see
-    /// [`StreamHandle::latest`]). `None` for text, before the first sample, and while the stream does not
-    /// exist.
+    /// [`StreamHandle::latest`]). `None` for text, before the first sample, and while the stream
+    /// does not exist.
     #[inline]
     pub fn latest_f64(&mut self) -> Option<(i64, f64)> {
         if self.known.segment.state() == SegmentState::Live

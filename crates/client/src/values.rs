@@ -5,8 +5,8 @@ use std::sync::Arc;
 use barograph_model::{Descriptor, Sample, SeriesId};
 use barograph_stream::Incarnation;
 
-/// State of the node's agent and segment; of the observer of a mirror, the state of the mirror, which
-/// the agent of this node writes.
+/// State of the node's agent and segment; of the observer of a mirror, the state of the mirror,
+/// which the agent of this node writes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeStatus {
     /// The node's name.
@@ -15,13 +15,13 @@ pub struct NodeStatus {
     pub incarnation: Incarnation,
     /// The agent's process.
     pub pid: u64,
-    /// When it started, ns since the epoch.
+    /// Time at which it started, ns since the epoch.
     pub started_ns: i64,
     /// Time since the agent's last heartbeat, in ns.
     pub heartbeat_age_ns: i64,
     /// Whether the agent lives: it has not closed its segment, and its heartbeat is at most
-    /// [`HEARTBEAT_AGE_NS_MAX`](crate::HEARTBEAT_AGE_NS_MAX) away from now. A mirror has a heartbeat
-    /// whenever something is heard of its node.
+    /// [`HEARTBEAT_AGE_NS_MAX`](crate::HEARTBEAT_AGE_NS_MAX) away from now. A mirror has a
+    /// heartbeat whenever something is heard of its node.
     pub alive: bool,
     /// Number of living streams. This and the next three fields include the streams of applications
     /// that this process may read.
@@ -47,9 +47,9 @@ pub struct StreamInfo {
     pub samples: u64,
     /// The interval between two looks at its resource, in ns; 0 if it is not known.
     pub interval_ns: i64,
-    /// When it was registered, ns since the epoch.
+    /// Time at which it was registered, ns since the epoch.
     pub created_ns: i64,
-    /// When its resource was last looked at, ns since the epoch; 0 if never.
+    /// Time at which its resource was last looked at, ns since the epoch; 0 if never.
     pub looked_ns: i64,
 }
 
@@ -67,7 +67,7 @@ pub struct LatestValue {
     /// The interval between two looks at the resource, in ns; 0 if it is not known.
     pub interval_ns: i64,
     /// Whether the value is out of date: the next look is overdue (the age is more than
-    /// [`STALE_INTERVALS`](crate::STALE_INTERVALS) intervals), or the agent is dead; of another node
-    /// also if nothing is heard of it.
+    /// [`STALE_INTERVALS`](crate::STALE_INTERVALS) intervals), or the agent is dead; of another
+    /// node also if nothing is heard of it.
     pub stale: bool,
 }

@@ -29,8 +29,8 @@ pub struct Update {
     pub sample: Sample,
     /// Number of earlier samples of this stream that the ring no longer held.
     pub lost: u64,
-    /// Whether nobody writes the stream's segment at present: its agent is dead, or nothing is heard
-    /// of the mirrored node.
+    /// Whether nobody writes the stream's segment at present: its agent is dead, or nothing is
+    /// heard of the mirrored node.
     pub stale: bool,
 }
 
@@ -105,8 +105,8 @@ impl Watch {
         }
     }
 
-    /// Takes over the streams as they are now; those that are still the same keep their place. Whether
-    /// there was anything to take over.
+    /// Takes over the streams as they are now; those that are still the same keep their place.
+    /// Whether there was anything to take over.
     fn follow(&mut self) -> bool {
         let view = self.follower.view();
         if self

@@ -193,7 +193,8 @@ fn a_mirror_goes_and_comes_back() {
     assert_eq!(watch.next(SHORT).unwrap().len(), 1);
     assert!(other.sql("SELECT 1", &SqlLimits::default()).is_ok());
 
-    // The agent was killed: its mirrors are neither closed nor heard, and the next one removes them.
+    // The agent was killed: its mirrors are neither closed nor heard, and the next one removes
+    // them.
     remove_mirrors(node.dir.path());
     node.clock.advance(6 * NS_PER_S);
     node.segment.heartbeat(node.clock.now_ns());

@@ -3,8 +3,8 @@
 //! An [`IntervalPolicy`] uses only the values: fixed, and Apollo's adaptive intervals, repaired.
 //! [`ErrorBounded`] looks again when the value assumed between looks may be too far off,
 //! [`Sentinel`] when a cheap stream shows that a dear one has moved. [`LookBudget`] shares looks
-//! between streams. A [`LookPlanner`] plans the looks at one stream by any of them, and the projection
-//! that is published until the next look.
+//! between streams. A [`LookPlanner`] plans the looks at one stream by any of them, and the
+//! projection that is published until the next look.
 
 mod aimd;
 mod bounded;
@@ -92,8 +92,4 @@ impl IntervalPolicy {
 
 pub(crate) fn clamp(ns: i64, min_ns: i64, max_ns: i64) -> i64 {
     ns.max(min_ns).min(max_ns)
-}
-
-pub(crate) fn seconds(ns: i64) -> f64 {
-    ns as f64 / NS_PER_S as f64
 }

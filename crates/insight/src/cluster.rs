@@ -1,10 +1,10 @@
 //! Insights of a cluster: made once, known to all nodes, and computed by one of them.
 //!
-//! Each node tells the others which insights it knows, and how many of their inputs it has in memory. From
-//! what it has heard, each node decides by itself what it computes: the insights for which it has
-//! the most inputs ([`choice`]). When a node goes, another one takes its insights over at once. A node that
-//! is to compute an insight in place of another begins before the other ends. While a cluster is cut
-//! in two, both parts compute, and afterwards one of them stops.
+//! Each node tells the others which insights it knows, and how many of their inputs it has in
+//! memory. From what it has heard, each node decides by itself what it computes: the insights for
+//! which it has the most inputs ([`choice`]). When a node goes, another one takes its insights over
+//! at once. A node that is to compute an insight in place of another begins before the other ends.
+//! While a cluster is cut in two, both parts compute, and afterwards one of them stops.
 //!
 //! Nothing here has a clock or a network: messages and times are arguments.
 
@@ -23,9 +23,9 @@ pub use known::{CLUSTER_INSIGHTS_MAX, ClusterInsight};
 use crate::InsightError;
 use known::KnownInsights;
 
-/// Time for which a node has to be the best one for an insight before it takes it from another, in ns; and
-/// before it takes one that it has never seen anybody compute, because after a start it has not
-/// heard from all yet.
+/// Time for which a node has to be the best one for an insight before it takes it from another, in
+/// ns; and before it takes one that it has never seen anybody compute, because after a start it has
+/// not heard from all yet.
 const SETTLE_NS: i64 = 5 * NS_PER_S;
 /// Time after which a node that has heard everything is asked again, in ns.
 const AGAIN_NS: i64 = 10 * NS_PER_S;
@@ -34,12 +34,12 @@ const RETRY_NS: i64 = 60 * NS_PER_S;
 /// Most nodes that are asked at a time.
 const ASKED_MAX: usize = 16;
 
-/// What a node says to another, as JSON.
+/// A message of a node to another one, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct ClusterMessage {
     /// A number that differs for different insights.
     digest: String,
-    /// What the node offers for the insights that it knows.
+    /// The offers of the node for the insights that it knows.
     offers: BTreeMap<String, InsightOffer>,
     /// The insights that it knows, if the other one may lack some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ struct OwnPart {
     best: Option<(Arc<str>, i64)>,
     /// Whether a node that computed it has gone, and nobody has taken it over yet.
     is_orphan: bool,
-    /// Why it cannot be made here, and when that is tried again.
+    /// The reason why it cannot be made here, and the time at which that is tried again.
     fault: Option<(String, i64)>,
 }
 
@@ -108,7 +108,7 @@ pub struct ClusterInsightReport {
     pub runs_on: Vec<String>,
     /// The offers of the nodes.
     pub offers: BTreeMap<String, InsightOffer>,
-    /// Why this node cannot compute it; empty if it can.
+    /// The reason why this node cannot compute it; empty if it can.
     pub fault: String,
 }
 
@@ -116,7 +116,8 @@ impl ClusterInsights {
     /// Begins with the insights that an earlier life of this node has kept.
     pub fn new(node: &str, kept: BTreeMap<String, ClusterInsight>) -> Self {
         let mut known = KnownInsights::default();
-        // What is kept was checked when it came; a later version of this program may refuse some of it.
+        // What is kept was checked when it came; a later version of this program may refuse some of
+        // it.
         let refused = known.merge(kept, u64::MAX);
         Self {
             node: node.into(),
@@ -129,8 +130,8 @@ impl ClusterInsights {
         }
     }
 
-    /// Has this node compute insights that were made on other nodes too, or only those that were made
-    /// on it, as in the beginning.
+    /// Has this node compute insights that were made on other nodes too, or only those that were
+    /// made on it, as in the beginning.
     pub fn set_willing(&mut self, is_willing: bool) {
         self.is_willing = is_willing;
         self.news += 1;
@@ -146,12 +147,14 @@ impl ClusterInsights {
         self.known.is_live(name)
     }
 
-    /// Insights of other nodes that were refused, because they are none or there is no room for them.
+    /// Insights of other nodes that were refused, because they are none or there is no room for
+    /// them.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Makes an insight of the cluster, or replaces it. This node computes it until another is better.
+    /// Makes an insight of the cluster, or replaces it. This node computes it until another is
+    /// better.
     pub fn create(&mut self, name: &str, sql: &str, now_ns: i64) -> Result<(), InsightError> {
         let change = (Some(sql), &*Arc::clone(&self.node));
         self.known.change(name, change, milliseconds(now_ns))?;
@@ -187,8 +190,8 @@ impl ClusterInsights {
         }
     }
 
-    /// Notes how many streams each insight reads in memory of this node: all, and this node's own. `count`
-    /// gives both for the name of a table.
+    /// Notes how many streams each insight reads in memory of this node: all, and this node's own.
+    /// `count` gives both for the name of a table.
     pub fn set_inputs(&mut self, count: impl Fn(&str) -> (u64, u64)) {
         for (name, tables) in self.known.tables() {
             let add = |sum: (u64, u64), one: (u64, u64)| (sum.0 + one.0, sum.1 + one.1);
@@ -276,8 +279,8 @@ impl ClusterInsights {
         }
     }
 
-    /// The messages that are to be sent now, with the nodes to which they go. Each is a question that the
-    /// node answers.
+    /// The messages that are to be sent now, with the nodes to which they go. Each is a question
+    /// that the node answers.
     pub fn due(&mut self, now_ns: i64) -> Vec<(Vec<Arc<str>>, String)> {
         let news = self.news;
         let is_due = |other: &OtherNode| {
@@ -312,8 +315,8 @@ impl ClusterInsights {
         self.news
     }
 
-    /// Takes in a message of another node, and returns the answer. `is_trusted` says whether insights may
-    /// come from it.
+    /// Takes in a message of another node, and returns the answer. `is_trusted` says whether
+    /// insights may come from it.
     pub fn asked(
         &mut self,
         from: &str,

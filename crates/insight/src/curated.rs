@@ -54,8 +54,8 @@ pub fn curated() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// Returns file name and statement of each built-in insight over the nodes of a cluster, in an order in
-/// which they can be created. A node that is in no cluster has none of them.
+/// Returns file name and statement of each built-in insight over the nodes of a cluster, in an
+/// order in which they can be created. A node that is in no cluster has none of them.
 pub fn curated_of_cluster() -> Vec<(&'static str, &'static str)> {
     macro_rules! files {
         ($($file:literal),* $(,)?) => {
@@ -75,8 +75,8 @@ pub fn curated_of_cluster() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// Returns the names of the metrics that the built-in insights over a cluster read: of this node, and of
-/// all nodes (`cluster.…`).
+/// Returns the names of the metrics that the built-in insights over a cluster read: of this node,
+/// and of all nodes (`cluster.…`).
 pub fn curated_inputs_of_cluster() -> [&'static str; 7] {
     [
         "cluster.network.health.seconds",

@@ -2,7 +2,7 @@
 //!
 //! The graph decides when an insight runs; this module runs it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use barograph_model::{
     Descriptor, Kind, Labels, Name, Quality, Sample, Sink, StreamKey, Unit, Value, ValueType,
@@ -238,7 +238,7 @@ impl Insight {
 
     /// Assigns an output to each group: keeps existing outputs, makes new ones, and ends the rest.
     fn match_outputs(&mut self, run: &mut InsightRun<'_>) {
-        let mut before: HashMap<Labels, Output> = self
+        let mut before: BTreeMap<Labels, Output> = self
             .outputs
             .drain(..)
             .map(|o| (o.labels.clone(), o))

@@ -75,8 +75,8 @@ fn create(mut words: StatementWords, or_replace: bool) -> Result<CreateInsight, 
     })
 }
 
-/// Takes `ON CLUSTER`. For the graph it makes no difference: whoever hands it such a statement has decided
-/// that this node computes the insight.
+/// Takes `ON CLUSTER`. For the graph it makes no difference: whoever hands it such a statement has
+/// decided that this node computes the insight.
 fn on_cluster(words: &mut StatementWords) -> Result<(), InsightError> {
     if words.keyword("ON") {
         words.expect("CLUSTER")?;

@@ -12,8 +12,8 @@ use tracing::warn;
 /// Files that wait to be closed; a further one is closed by the intake thread.
 const CLOSING_MAX: usize = 8_192;
 
-/// The closing thread, if there is one; dropping it waits until all files are closed. A process's place is free
-/// again when its file is closed.
+/// The closing thread, if there is one; dropping it waits until all files are closed. A process's
+/// place is free again when its file is closed.
 pub(crate) struct Closer {
     to: Option<SyncSender<Box<IngestFile>>>,
     closed: Receiver<u32>,

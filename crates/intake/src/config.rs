@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use barograph_model::ConfigError;
 
-/// What running programs publish: whose programs may, and within which bounds.
+/// The publications of running programs: whose programs may publish, and within which bounds.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApplicationsConfig {
@@ -178,12 +178,13 @@ impl ApplicationsConfig {
 pub struct IntakeConfig {
     /// The name of the node.
     pub node: String,
-    /// The agent's state directory; scopes keep theirs below [`barograph_stream::SCOPES_DIR`] in it.
+    /// The agent's state directory; scopes keep theirs below [`barograph_stream::SCOPES_DIR`] in
+    /// it.
     pub state_dir: PathBuf,
-    /// What programs may publish.
+    /// The publications of programs.
     pub applications: ApplicationsConfig,
     /// The node's archive configuration; the archives of scopes are derived from it.
     pub archive: ArchiveConfig,
-    /// Which values of programs are forecast.
+    /// The forecasts of values of programs.
     pub forecast: ForecastConfig,
 }

@@ -86,6 +86,10 @@ impl KnockSocket {
     }
 
     /// Waits until somebody knocks, for at most `wait_ns`.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the shell of the intake waits here"
+    )]
     pub(crate) fn wait(&self, wait_ns: i64) {
         let timeout = Timespec {
             tv_sec: wait_ns / NS_PER_S,

@@ -1,6 +1,6 @@
 //! The intake, which takes in what applications publish: it makes rounds over busy processes, and
-//! sleeps until a knock from the others. [`Intake::step`] does what is due and returns when it is to
-//! be called next, [`Intake::apply`] applies one event, and neither waits: `shell.rs` does.
+//! sleeps until a knock from the others. [`Intake::step`] does what is due and returns when it is
+//! to be called next, [`Intake::apply`] applies one event, and neither waits: `shell.rs` does.
 //!
 //! A user who publishes is a stranger to all others and may do anything with his files. So
 //! everything that a round does for a user is bounded by a share of the round, and the directory is
@@ -85,7 +85,7 @@ pub(crate) struct Intake<'c> {
     waiting: u64,
     rates: RecordRates,
     bridge: Bridge,
-    /// When the last pass over the directory was begun.
+    /// Time at which the last pass over the directory was begun.
     scanned_ns: i64,
     /// Whether the directory is to be read as soon as its rest ends.
     is_scan_due: bool,
@@ -209,8 +209,8 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Whether rounds can be made: the rate of the counter is known, and the scopes of earlier lives
-    /// are open or take too long.
+    /// Whether rounds can be made: the rate of the counter is known, and the scopes of earlier
+    /// lives are open or take too long.
     fn has_begun(&mut self, now_ns: i64, until_ns: i64) -> bool {
         let is_timed = self.timing.begin(&**self.clock);
         (is_timed && self.scopes.are_reopened()) || now_ns >= until_ns
@@ -235,7 +235,7 @@ impl<'c> Intake<'c> {
         NextStep::Never
     }
 
-    /// When the next pass over the directory is due, and what else is done at each pass.
+    /// Time at which the next pass over the directory is due, and what else is done at each pass.
     fn next_scan_ns(&self) -> i64 {
         let has_waiting = self.counts.waiting.load(Ordering::Relaxed) > 0;
         let is_idle = !has_waiting && self.roster.is_empty() && self.scopes.are_none();
@@ -510,8 +510,8 @@ impl<'c> Intake<'c> {
     }
 
     /// Ends a round: writes lists of knobs and passes on the answers that wait for them, appends
-    /// the streams of calls, and hands over what was appended to the scopes. Returns whether a scope
-    /// was opened, so that there may be news that waited for it.
+    /// the streams of calls, and hands over what was appended to the scopes. Returns whether a
+    /// scope was opened, so that there may be news that waited for it.
     fn end_round(&mut self) -> bool {
         let begun_ns = self.clock.monotonic_ns();
         if let Some(behind) = self.answers.due(begun_ns) {
@@ -531,8 +531,8 @@ impl<'c> Intake<'c> {
         has_opened
     }
 
-    /// When the next round is due. Rounds begin `round_ms` apart: the duration of a round is taken
-    /// off the rest after it, but some rest always remains, so that others have the processor.
+    /// Time of the next round. Rounds begin `round_ms` apart: the duration of a round is taken off
+    /// the rest after it, but some rest always remains, so that others have the processor.
     fn next_round(&self, begun_ns: i64, has_news: bool) -> NextStep {
         let now_ns = self.clock.monotonic_ns();
         let round_ns = (self.limits.round_ms * 1e6) as i64;

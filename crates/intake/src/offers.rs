@@ -1,4 +1,4 @@
-//! Offers of a process for calls: the triggers that it handles, and its values that are knobs.
+//! Offers of a process for calls: its handlers, and its values that are knobs.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use serde_json::{Value as Json, json};
 use barograph_call::KnobBounds;
 use barograph_stream::ScopeReader;
 
-/// Most triggers of one process.
-const TRIGGERS_MAX: usize = 256;
-/// In a trigger's declaration: the trigger belongs to no publication.
+/// Most handlers of one process.
+const HANDLERS_MAX: usize = 256;
+/// In a handler's declaration: the handler belongs to no publication.
 const OF_PROCESS: u32 = u32::MAX;
 
-/// A trigger that the process handles.
+/// A handler of the process.
 pub(crate) struct OfferedHandler {
     /// Index of its publication; `None` if it belongs to the process.
     pub publication: Option<usize>,
@@ -47,10 +47,10 @@ pub(crate) struct KnobValue<'a> {
     pub help: &'a str,
 }
 
-/// All triggers and knobs of a process.
+/// All handlers and knobs of a process.
 #[derive(Default)]
 pub(crate) struct Offers {
-    triggers: Vec<OfferedHandler>,
+    handlers: Vec<OfferedHandler>,
     knobs: Vec<OfferedKnob>,
     /// Index of a knob by that of its value.
     by_value: BTreeMap<u32, usize>,
@@ -59,9 +59,9 @@ pub(crate) struct Offers {
 }
 
 impl Offers {
-    /// Declares a trigger of one of `publications` publications, or of none. Fails if it is
+    /// Declares a handler of one of `publications` publications, or of none. Fails if it is
     /// invalid, or if there are too many.
-    pub(crate) fn declare_trigger(
+    pub(crate) fn declare_handler(
         &mut self,
         publication: u32,
         publications: usize,
@@ -75,16 +75,16 @@ impl Offers {
             _ => return Err(format!("handler {name:?}: of no publication")),
         };
         let is_same = |t: &OfferedHandler| t.name == name && t.publication == publication;
-        if self.triggers.iter().any(is_same) {
+        if self.handlers.iter().any(is_same) {
             return Ok(());
         }
-        if self.triggers.len() >= TRIGGERS_MAX {
+        if self.handlers.len() >= HANDLERS_MAX {
             return Err(format!(
-                "handler {name:?}: there are {TRIGGERS_MAX} already"
+                "handler {name:?}: there are {HANDLERS_MAX} already"
             ));
         }
         self.is_new = true;
-        self.triggers.push(OfferedHandler {
+        self.handlers.push(OfferedHandler {
             publication,
             name,
             help,
@@ -138,7 +138,7 @@ impl Offers {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.triggers.is_empty() && self.knobs.is_empty()
+        self.handlers.is_empty() && self.knobs.is_empty()
     }
 
     /// Notes a put value, if it is a knob's.
@@ -160,9 +160,9 @@ impl Offers {
         self.knobs.iter().map(|knob| knob.publication)
     }
 
-    /// The publication of each trigger; `None` if it belongs to the process.
-    pub(crate) fn trigger_publications(&self) -> impl Iterator<Item = Option<usize>> {
-        self.triggers.iter().map(|trigger| trigger.publication)
+    /// The publication of each handler; `None` if it belongs to the process.
+    pub(crate) fn handler_publications(&self) -> impl Iterator<Item = Option<usize>> {
+        self.handlers.iter().map(|handler| handler.publication)
     }
 
     /// Notes that the knobs of these publications are listed with their newest values.
@@ -176,8 +176,8 @@ impl Offers {
     pub(crate) fn iter(
         &self,
     ) -> impl Iterator<Item = (CallKind, &str, Option<usize>, Option<KnobBounds>)> {
-        let triggers = self.triggers.iter();
-        let triggers = triggers.map(|t| (CallKind::Trigger, &*t.name, t.publication, None));
+        let handlers = self.handlers.iter();
+        let handlers = handlers.map(|t| (CallKind::Trigger, &*t.name, t.publication, None));
         let knobs = self.knobs.iter();
         let knobs = knobs.map(|k| {
             (
@@ -187,7 +187,7 @@ impl Offers {
                 Some(k.bounds),
             )
         });
-        triggers.chain(knobs)
+        handlers.chain(knobs)
     }
 
     /// One row per knob; `of` returns readers, name and labels of a publication, or `None` if it
@@ -226,24 +226,24 @@ impl Offers {
         })
     }
 
-    /// One row per trigger: a process's for its `owner`, a publication's for the publication's
+    /// One row per handler: a process's for its `owner`, a publication's for the publication's
     /// readers.
-    pub(crate) fn trigger_rows<'a>(
+    pub(crate) fn handler_rows<'a>(
         &'a self,
         owner: ScopeReader,
         of: impl Fn(usize) -> Option<(ScopeReader, &'a str, Json)> + 'a,
     ) -> impl Iterator<Item = (ScopeReader, Json)> + 'a {
-        self.triggers.iter().map(move |trigger| {
-            let of = trigger.publication.and_then(&of);
+        self.handlers.iter().map(move |handler| {
+            let of = handler.publication.and_then(&of);
             let (reader, publication, labels) = match of {
                 Some((reader, name, labels)) => (reader, Some(name), labels),
                 None => (owner, None, Json::Null),
             };
             let row = json!({
-                "name": trigger.name,
+                "name": handler.name,
                 "publication": publication,
                 "labels": labels,
-                "help": trigger.help,
+                "help": handler.help,
             });
             (reader, row)
         })
@@ -257,19 +257,19 @@ mod tests {
     #[test]
     fn what_is_declared_wrongly_is_refused() {
         let mut offers = Offers::default();
-        let mut trigger = |publication, name: &str| {
-            offers.declare_trigger(publication, 2, name.into(), String::new())
+        let mut declare = |publication, name: &str| {
+            offers.declare_handler(publication, 2, name.into(), String::new())
         };
-        assert!(trigger(OF_PROCESS, "checkpoint").is_ok());
-        assert!(trigger(OF_PROCESS, "checkpoint").is_ok(), "the same again");
-        assert!(trigger(1, "checkpoint").is_ok());
+        assert!(declare(OF_PROCESS, "checkpoint").is_ok());
+        assert!(declare(OF_PROCESS, "checkpoint").is_ok(), "the same again");
+        assert!(declare(1, "checkpoint").is_ok());
         for (publication, name) in [(2, "a"), (0, ""), (0, "No Name"), (0, "a..b")] {
-            assert!(trigger(publication, name).is_err(), "{publication} {name}");
+            assert!(declare(publication, name).is_err(), "{publication} {name}");
         }
-        for n in 2..TRIGGERS_MAX {
-            assert!(trigger(0, &format!("t{n}")).is_ok());
+        for n in 2..HANDLERS_MAX {
+            assert!(declare(0, &format!("t{n}")).is_ok());
         }
-        assert!(trigger(0, "one.more").is_err());
+        assert!(declare(0, "one.more").is_err());
         let value = KnobValue {
             publication: 0,
             publication_name: "solver",

@@ -55,7 +55,8 @@ impl TickClock {
     }
 
     /// Takes a further pair, if the rate is not known yet. Calls are some milliseconds apart.
-    /// Returns whether times can be converted: the rate is known, or cannot be found in a few tries.
+    /// Returns whether times can be converted: the rate is known, or cannot be found in a few
+    /// tries.
     pub(crate) fn begin(&mut self, clock: &dyn Clock) -> bool {
         if self.begins_left == 0 {
             return true;

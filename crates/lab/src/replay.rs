@@ -13,7 +13,7 @@ use barograph_forecast::{Forecaster, ForecasterConfig, Shape};
 
 /// The stream that is replayed: one column of a trace, and a counter that costs nothing to read.
 #[derive(Clone, Copy, Debug)]
-pub struct Stream<'a> {
+pub struct ReplayedStream<'a> {
     /// Time between ticks, in nanoseconds.
     pub interval_ns: i64,
     /// The true value at each tick. NaN means unknown; such a tick is neither looked at nor
@@ -67,7 +67,7 @@ pub trait Policy {
 }
 
 /// Replays all ticks of a stream to a policy.
-pub fn replay(stream: &Stream, policy: &mut dyn Policy) -> Outcome {
+pub fn replay(stream: &ReplayedStream, policy: &mut dyn Policy) -> Outcome {
     let mut tally = Tally::default();
     let (mut held, mut before) = (f64::NAN, f64::NAN);
     for (tick, &truth) in stream.values.iter().enumerate() {
@@ -124,7 +124,7 @@ impl Tally {
         self.right += 1;
     }
 
-    fn said(&mut self, stream: &Stream, said: &AssumedValue, truth: f64, held: f64) {
+    fn said(&mut self, stream: &ReplayedStream, said: &AssumedValue, truth: f64, held: f64) {
         let off = (said.value - truth).abs();
         self.ticks += 1;
         self.exact += u64::from(off == 0.0);

@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use barograph_forecast::interval::IntervalPolicy;
 
-use crate::replay::{HoldingPolicy, Outcome, Stream, replay};
+use crate::replay::{HoldingPolicy, Outcome, ReplayedStream, replay};
 
 /// The intervals of the fixed frontier, in ticks.
 pub const FIXED_TICKS: [i64; 8] = [1, 2, 3, 5, 10, 20, 40, 60];
 
 /// The outcomes of fixed intervals, by interval in ticks.
-pub fn frontier(stream: &Stream) -> Vec<(i64, Outcome)> {
+pub fn frontier(stream: &ReplayedStream) -> Vec<(i64, Outcome)> {
     let fixed = |ticks: i64| {
         let policy = IntervalPolicy::Fixed {
             interval_ns: ticks * stream.interval_ns,

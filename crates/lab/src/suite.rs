@@ -9,7 +9,7 @@ use barograph_forecast::interval::{
 use barograph_forecast::predictors::{Holt, Kalman, Nlms, Persistence, Rls, Spectral};
 use barograph_forecast::{Forecaster, ForecasterConfig, Predictor, Shape};
 
-use crate::replay::{BoundedPolicy, CounterPolicy, HoldingPolicy, Policy, Stream, replay};
+use crate::replay::{BoundedPolicy, CounterPolicy, HoldingPolicy, Policy, ReplayedStream, replay};
 use crate::{Row, Table, Trace, frontier, is_ahead};
 
 /// Horizons of [`score`], in ticks.
@@ -36,9 +36,9 @@ pub struct Case {
 
 impl Case {
     /// The stream that is replayed.
-    pub fn stream(&self) -> Stream<'_> {
+    pub fn stream(&self) -> ReplayedStream<'_> {
         let counter = self.counter.map(|column| &self.trace.columns[column]);
-        Stream {
+        ReplayedStream {
             interval_ns: self.trace.interval_ns,
             values: &self.trace.columns[self.value].values,
             counter: counter.map_or(&[], |column| &column.values),

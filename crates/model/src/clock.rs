@@ -8,6 +8,11 @@ pub const NS_PER_S: i64 = 1_000_000_000;
 /// Nanoseconds in a millisecond.
 pub const NS_PER_MS: i64 = 1_000_000;
 
+/// A length of time in seconds.
+pub fn seconds(ns: i64) -> f64 {
+    ns as f64 / NS_PER_S as f64
+}
+
 /// A source of time.
 pub trait Clock: Send + Sync {
     /// Nanoseconds since the Unix epoch (may jump when the system clock is set).

@@ -19,6 +19,8 @@ pub const CALL_EXPIRES_DEFAULT: Duration = Duration::from_secs(60);
 pub const CALL_EXPIRES_MIN: Duration = Duration::from_secs(1);
 /// Longest time until a call expires.
 pub const CALL_EXPIRES_MAX: Duration = Duration::from_secs(86_400);
+/// Longest payload of a call, in bytes.
+pub const CALL_PAYLOAD_BYTES_MAX: usize = 3_072;
 
 /// The sender of a request, as reported by the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,8 +29,8 @@ pub struct RequestSender {
     pub uid: Option<u32>,
     /// The process at the other end; unknown over TCP.
     pub pid: Option<u32>,
-    /// The way the request came in: `control.sock`, `read.sock`, `http`, or `node NAME` from another
-    /// node.
+    /// The way the request came in: `control.sock`, `read.sock`, `http`, or `node NAME` from
+    /// another node.
     pub via: Cow<'static, str>,
     /// Whether the sender has the right to control.
     pub may_control: bool,

@@ -1,4 +1,5 @@
-//! A short hash, the same in every build. It is in `model` because several parts compare texts by it.
+//! A short hash, the same in every build. It is in `model` because several parts compare texts by
+//! it.
 
 /// The hash of Fowler, Noll and Vo (FNV-1a, 64 bits): against accidents, not against an attacker.
 ///

@@ -25,12 +25,12 @@ mod time_text;
 
 pub use buckets::Buckets;
 pub use budget::{CONTROL, ClientNumber, MemoryBudget, MemoryClaim, PIECE_BYTES, UNKNOWN};
-pub use clock::{Clock, ManualClock, NS_PER_MS, NS_PER_S};
+pub use clock::{Clock, ManualClock, NS_PER_MS, NS_PER_S, seconds};
 pub use columns::{Columns, Values};
 pub use config_error::ConfigError;
 pub use control::{
-    ArchiveVerb, CALL_EXPIRES_DEFAULT, CALL_EXPIRES_MAX, CALL_EXPIRES_MIN, ControlFault,
-    ControlFaultKind, FIRE_PATH, FIRE_WAIT_MAX, RequestSender, StatementKind,
+    ArchiveVerb, CALL_EXPIRES_DEFAULT, CALL_EXPIRES_MAX, CALL_EXPIRES_MIN, CALL_PAYLOAD_BYTES_MAX,
+    ControlFault, ControlFaultKind, FIRE_PATH, FIRE_WAIT_MAX, RequestSender, StatementKind,
 };
 pub use cut::{FAULT_BYTES_MAX, cut};
 pub use descriptor::{

@@ -78,9 +78,9 @@ pub struct PastSamples {
     pub series: PastSeries,
     /// Its samples, of all lives. `numbers` may be left empty.
     pub columns: Columns,
-    /// Rows of the samples that are the first of another life of the stream, ascending. Nobody looked
-    /// between such a sample and the one before it, even where an agent that was killed could not
-    /// mark its last look.
+    /// Rows of the samples that are the first of another life of the stream, ascending. Nobody
+    /// looked between such a sample and the one before it, even where an agent that was killed
+    /// could not mark its last look.
     pub begins: Vec<usize>,
 }
 

@@ -1,7 +1,7 @@
 //! A SELECT over rows that are there already, such as those that several nodes have returned.
 //!
-//! It has a database of its own in memory: the rows are of other nodes, and no table of this one is in
-//! reach of the statement.
+//! It has a database of its own in memory: the rows are of other nodes, and no table of this one is
+//! in reach of the statement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,7 +151,8 @@ impl rusqlite::ToSql for JsonCell<'_> {
     }
 }
 
-/// Lets statements read the table, and nothing else. Returns whether one was refused, as it is then.
+/// Lets statements read the table, and nothing else. Returns whether one was refused, as it is
+/// then.
 fn guard(connection: &mut Connection, table: &'static str) -> rusqlite::Result<Arc<AtomicBool>> {
     let is_refused = Arc::new(AtomicBool::new(false));
     let refused = Arc::clone(&is_refused);

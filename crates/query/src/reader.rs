@@ -247,7 +247,8 @@ impl LivesOfRows {
         }
     }
 
-    /// Returns the first row of each life but the earliest, once the rows are sorted by these times.
+    /// Returns the first row of each life but the earliest, once the rows are sorted by these
+    /// times.
     fn begins(&self, ts: &[i64]) -> Vec<usize> {
         if ts.is_sorted() {
             return firsts(self.0.iter().copied());

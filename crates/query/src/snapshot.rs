@@ -325,7 +325,8 @@ impl Schema {
         all.filter(|(table, _)| !table.starts_with(OVER_NODES))
     }
 
-    /// The shapes of the metrics of all nodes; one of a metric that is on several nodes may come twice.
+    /// The shapes of the metrics of all nodes; one of a metric that is on several nodes may come
+    /// twice.
     pub(crate) fn everywhere(&self) -> impl Iterator<Item = &Arc<MetricShape>> {
         self.shapes.values()
     }

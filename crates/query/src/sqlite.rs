@@ -1,7 +1,7 @@
 //! The boundary to SQLite's C interface, with the only `unsafe` code of this crate: rusqlite's
 //! virtual-table traits are `unsafe` because SQLite casts the structs that implement them, and
-//! three facilities have no safe wrapper. All other code here uses the safe traits [`VirtualTable`] and
-//! [`Cursor`].
+//! three facilities have no safe wrapper. All other code here uses the safe traits [`VirtualTable`]
+//! and [`Cursor`].
 #![expect(
     unsafe_code,
     reason = "SQLite's virtual-table interface casts structs; see the SAFETY arguments"

@@ -14,9 +14,9 @@ use barograph_stream::{
 
 use crate::cell::SeriesCells;
 
-/// How much later than a ring's oldest sample an older sample may be: as much as a clock is usually
-/// set back. A larger step, made by hand, is noticed only while the ring or the archive's last time
-/// shows it.
+/// Longest time by which an older sample may be later than a ring's oldest one: as much as a clock
+/// is usually set back. A larger step, made by hand, is noticed only while the ring or the
+/// archive's last time shows it.
 pub(crate) const SET_BACK_NS_MAX: i64 = 60 * NS_PER_S;
 
 /// A stream of a segment, with its reader.

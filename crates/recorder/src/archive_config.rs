@@ -67,9 +67,9 @@ pub struct ArchiveConfig {
     /// Days for which buckets of an hour are kept, at most 36500.
     #[serde(rename = "keep_1h_days")]
     pub keep_hour_days: f64,
-    /// Where each sealed file is copied to: `file:///path` or `s3://bucket/prefix` (credentials
-    /// from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or the machine's role); empty:
-    /// nowhere.
+    /// The place to which each sealed file is copied: `file:///path` or `s3://bucket/prefix`
+    /// (credentials from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or the machine's role);
+    /// empty: nowhere.
     pub target: String,
     /// Whether history of applications is copied to the target too, below `applications/<scope>`.
     /// In a directory, the copies have the readers of the scope; in a bucket, everyone who may read
@@ -82,7 +82,8 @@ pub struct ArchiveConfig {
     #[serde(skip)]
     #[schemars(skip)]
     pub rank: ArchiveRank,
-    /// Where a scope's files are copied to, instead of `target`; `None` for the node's archive.
+    /// The place to which a scope's files are copied, instead of `target`; `None` for the node's
+    /// archive.
     #[serde(skip)]
     #[schemars(skip)]
     pub copies: Option<ScopeTarget>,

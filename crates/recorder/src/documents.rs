@@ -66,7 +66,7 @@ pub struct ArchiveDocument {
     pub waiting_copies: u64,
     /// Number of copies of merged files that wait to be removed from the target.
     pub stale_copies: u64,
-    /// What was lost.
+    /// The losses.
     pub losses: ArchiveLosses,
     /// The present problems; empty if there are none.
     pub trouble: String,

@@ -66,7 +66,7 @@ pub struct Forecasts {
     unheeded: u64,
 }
 
-/// When a stream is predicted to reach a level. Durations count from its newest look.
+/// Time at which a stream is predicted to reach a level. Durations count from its newest look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PredictedReach {
     /// Time of the stream's newest look, in ns since the epoch.
@@ -87,7 +87,7 @@ struct Beyond {
     of: Descriptor,
     /// Whether a user's program puts to the stream at no known interval.
     is_of_user: bool,
-    /// As in [`Followed`].
+    /// The same as in [`Followed`].
     interval_ns: i64,
     place: NoPlace,
 }
@@ -109,7 +109,7 @@ struct Followed {
     total: Option<Name>,
     /// Steps in the current second.
     steps: u32,
-    /// When it was projected last, by the agent's clock, in ns.
+    /// Time at which it was projected last, by the agent's clock, in ns.
     said_ns: i64,
     is_unsaid: bool,
     /// The streams of its coverage, by horizon in ns; none for one that could not be declared.
@@ -433,8 +433,8 @@ impl Forecasts {
         cascade.map_or(f64::INFINITY, |cascade| cascade.half_width(ahead_ns))
     }
 
-    /// When the streams called `name` reach a level: the labels and the time of each stream that
-    /// does so within its projection.
+    /// The times at which the streams called `name` reach a level: the labels and the time of each
+    /// stream that does so within its projection.
     pub fn reaches(
         &self,
         name: &str,

@@ -1,5 +1,5 @@
-//! Work that may wait for a disk, beside a loop that must not: a job is done on a thread of its own,
-//! or, where a whole agent runs in one thread, when the owner of the queue runs it.
+//! Work that may wait for a disk, beside a loop that must not: a job is done on a thread of its
+//! own, or, where a whole agent runs in one thread, when the owner of the queue runs it.
 //!
 //! It is a module of its own because archives, scopes and the agent all start such jobs.
 
@@ -77,11 +77,11 @@ impl<T> Job<T> {
 
 /// A job of a queue.
 pub enum QueuedJob<T> {
-    /// It was not begun.
+    /// A job that was not begun.
     Waiting(Box<dyn FnOnce() -> T + Send>),
-    /// It has ended.
+    /// A job that has ended.
     Ended(T),
-    /// It is under way, or its result was taken.
+    /// A job that is under way, or whose result was taken.
     Taken,
 }
 

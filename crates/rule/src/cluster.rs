@@ -1,5 +1,5 @@
-//! The streams of all nodes of a cluster, as rules name them: `cluster.disk.busy.ratio{node=b}` is the
-//! stream `disk.busy.ratio` of node b.
+//! The streams of all nodes of a cluster, as rules name them: `cluster.disk.busy.ratio{node=b}` is
+//! the stream `disk.busy.ratio` of node b.
 //!
 //! It stands alone because whoever follows streams for rules finds out with it which of other nodes
 //! they read, and under which names these streams are at their owners.

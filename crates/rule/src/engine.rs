@@ -142,8 +142,8 @@ impl Rules {
         self.add(key, descriptor, false);
     }
 
-    /// Takes a stream of some node of the cluster that appeared, by the descriptor with which rules name
-    /// it. Only selectors of such streams match it ([`Rules::cluster_reads`]).
+    /// Takes a stream of some node of the cluster that appeared, by the descriptor with which rules
+    /// name it. Only selectors of such streams match it ([`Rules::cluster_reads`]).
     pub fn cluster_stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         self.add(key, descriptor, true);
     }

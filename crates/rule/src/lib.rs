@@ -7,8 +7,8 @@
 //! DROP RULE [IF EXISTS] name
 //! ```
 //!
-//! `TRIGGER` for `RULE`, and `FIRE` for `CALL`, are the older words; in this version they still mean
-//! the same.
+//! `TRIGGER` for `RULE`, and `FIRE` for `CALL`, are the older words; in this version they still
+//! mean the same.
 //!
 //! A condition has the operators and scalar functions of insights, over functions of streams. A
 //! **sign of life** of a stream is a sample, or a look that found the value unchanged.
@@ -27,8 +27,8 @@
 //!   `ago(…, '1 h')` is the value that held so long ago.
 //! * `label('device')` is a label of the subject.
 //!
-//! On a node of a cluster, a selector whose name begins with `cluster.` reads the streams of all nodes
-//! ([`ClusterSelector`]); no other selector matches these.
+//! On a node of a cluster, a selector whose name begins with `cluster.` reads the streams of all
+//! nodes ([`ClusterSelector`]); no other selector matches these.
 //!
 //! These are the decisions about when a rule fires:
 //!

@@ -10,8 +10,8 @@ pub(crate) const RULE_SUBJECTS_ALL_MAX: usize = 65_536;
 pub(crate) const RULE_CANDIDATES_MAX: usize = 64;
 /// Most pairs of a subject and a stream that it reads, of all rules together.
 pub(crate) const RULE_BINDINGS_ALL_MAX: usize = 1 << 20;
-/// Most points of one window; with more, neighbours are made one: a window's edge is then known to a
-/// hundredth of its length.
+/// Most points of one window; with more, neighbours are made one: a window's edge is then known to
+/// a hundredth of its length.
 pub(crate) const RULE_POINTS_MAX: usize = 512;
 /// Most points of all windows together: beyond it every window is thinned as it grows.
 pub(crate) const RULE_POINTS_ALL_MAX: usize = 1 << 19;

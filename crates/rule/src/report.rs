@@ -14,7 +14,8 @@ pub struct Firing {
     pub payload: Json,
     /// Labels of the processes to be called; without labels, all that handle the call.
     pub target: Vec<(String, String)>,
-    /// The nodes on which processes are to be called, all nodes if none is named; `None`: this node alone.
+    /// The nodes on which processes are to be called, all nodes if none is named; `None`: this node
+    /// alone.
     pub nodes: Option<Vec<String>>,
     /// The labels of the subject.
     pub subject: Labels,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Labels, NS_PER_S, Name, StreamKey};
+use barograph_model::{CALL_PAYLOAD_BYTES_MAX, Descriptor, Labels, NS_PER_S, Name, StreamKey};
 use serde_json::{Map, Value as Json};
 
 use crate::leaf::{LeafFunction, StreamFunction};
@@ -17,8 +17,6 @@ use barograph_statement::{ColumnRef, EvalFault, Expr, ExprInput, SqlValue, Uncer
 pub(crate) const AGE_STEP_NS_MIN: i64 = NS_PER_S / 10;
 /// Longest explanation of a firing, in bytes; a longer one is cut.
 pub(crate) const EXPLANATION_BYTES_MAX: usize = 1_024;
-/// Most bytes of JSON in a payload for the texts of labels and streams together.
-pub(crate) const PAYLOAD_BYTES_MAX: usize = 3_072;
 
 /// The payload of a fired call.
 #[derive(Debug)]
@@ -49,7 +47,7 @@ pub(crate) struct RuleDefinition {
     pub call: String,
     pub payload: FiringPayload,
     pub target: Vec<(String, Vec<TextPiece>)>,
-    /// As in [`Firing::nodes`](crate::Firing::nodes).
+    /// The same as in [`Firing::nodes`](crate::Firing::nodes).
     pub nodes: Option<Vec<String>>,
     pub cooldown_ns: i64,
     pub expires_ns: i64,
@@ -213,7 +211,7 @@ impl RuleSubject {
                 Json::Object(object)
             }
         };
-        if payload.to_string().len() > PAYLOAD_BYTES_MAX {
+        if payload.to_string().len() > CALL_PAYLOAD_BYTES_MAX {
             return Err("the payload is larger than a call may carry");
         }
         Ok(payload)
@@ -325,8 +323,8 @@ fn of_stream(leaf: &StreamFunction, stream: &RuleStream, now_ns: i64) -> (SqlVal
         LeafFunction::Ago => return (window.ago(now_ns), window.leaves_ns(now_ns)),
         _ => {}
     }
-    // The others are of the time up to the last sign of life, until that is so old that nothing of the
-    // window is left.
+    // The others are of the time up to the last sign of life, until that is so old that nothing of
+    // the window is left.
     let over_ns = seen_ns.saturating_add(leaf.ns);
     if over_ns <= now_ns {
         return (SqlValue::Null, None);

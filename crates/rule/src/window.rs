@@ -1,5 +1,5 @@
-//! The recent past of one stream, as far as a window reaches: a ring of points that is kept up to date
-//! sample by sample, in bounded memory.
+//! The recent past of one stream, as far as a window reaches: a ring of points that is kept up to
+//! date sample by sample, in bounded memory.
 //!
 //! It stands alone because it knows neither rules nor streams, and a test compares it with the same
 //! questions asked of all samples.

@@ -1,5 +1,5 @@
-//! The state that all handlers share: what they read, the places and the memory that bound them, and
-//! how a request came in.
+//! The state that all handlers share: what they read, the places and the memory that bound them,
+//! and how a request came in.
 
 use std::convert::Infallible;
 use std::sync::Arc;

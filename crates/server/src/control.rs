@@ -32,19 +32,20 @@ pub trait Control: Send + Sync {
         request: &serde_json::Value,
         asker: &RequestSender,
     ) -> Result<serde_json::Value, ControlFault>;
-    /// Runs a read-only statement on nodes of the cluster, and waits for them for a bounded time. No
-    /// name: all nodes that are known, this one included. Returns `{"columns": […], "rows": [[…]],
-    /// "nodes": […]}`: the first column is the node, and `nodes` says what has come of each. If the
-    /// nodes are to be combined, the rows are those of one SELECT over all of them.
+    /// Runs a read-only statement on nodes of the cluster, and waits for them for a bounded time.
+    /// No name: all nodes that are known, this one included. Returns
+    /// `{"columns": […], "rows": [[…]], "nodes": […]}`: the first column is the node, and `nodes`
+    /// says what has come of each. If the nodes are to be combined, the rows are those of one
+    /// SELECT over all of them.
     fn ask_nodes(
         &self,
         sql: &str,
         nodes: &[String],
         is_combined: bool,
     ) -> Result<serde_json::Value, ControlFault>;
-    /// Has these streams of another node mirrored here until the result is dropped, or gives the reason
-    /// why they are not, for people. Requests of one `user` count together, and so do all of those whose
-    /// user is `None`.
+    /// Has these streams of another node mirrored here until the result is dropped, or gives the
+    /// reason why they are not, for people. Requests of one `user` count together, and so do all of
+    /// those whose user is `None`.
     fn demand(
         &self,
         node: &str,

@@ -252,6 +252,10 @@ impl Drop for CancelOnDrop {
 
 /// Makes an answer with `make` and returns it when it is whole, or when it is too large to be held.
 /// `make` must call [`AnswerPieces::finish`] at the end.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an answer that nobody takes is given up"
+)]
 pub(crate) async fn deliver<E: From<Fault> + Send + 'static>(
     delivery: Delivery,
     make: impl FnOnce(AnswerPieces) -> Result<(), E> + Send + 'static,

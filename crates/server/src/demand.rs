@@ -1,8 +1,8 @@
-//! `/api/v1/demand`: streams of another node are mirrored for as long as the request is open, which carries
-//! nothing but the news of its demand.
+//! `/api/v1/demand`: streams of another node are mirrored for as long as the request is open, which
+//! carries nothing but the news of its demand.
 //!
-//! It is for programs that read the mirror from memory, and apart from watches, which have a demand beside
-//! what they send.
+//! It is for programs that read the mirror from memory, and apart from watches, which have a demand
+//! beside what they send.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -44,6 +44,10 @@ pub(crate) async fn demand(
 }
 
 /// Holds a demand until its client or the server ends.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a connection waits to show that it lives"
+)]
 async fn hold(app: Arc<App>, demand: Result<HeldDemand, String>, to: mpsc::Sender<Bytes>) {
     let _ = to.send(demand_event(&demand).into()).await;
     let mut stopped = pin!(app.stopped());

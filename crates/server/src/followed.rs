@@ -1,8 +1,8 @@
-//! The node that a request follows, and its demand: streams of another node are mirrored for as long as
-//! the request is open.
+//! The node that a request follows, and its demand: streams of another node are mirrored for as
+//! long as the request is open.
 //!
-//! It stands alone because two kinds of requests have a demand: watches, and those that carry nothing
-//! else ([`crate::demand`]).
+//! It stands alone because two kinds of requests have a demand: watches, and those that carry
+//! nothing else ([`crate::demand`]).
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub(crate) struct FollowedNode {
     pub views: Arc<ServedViews>,
     /// The view at present; `None` if nothing of the node is mirrored yet.
     pub view: Option<Arc<ServedView>>,
-    /// The demand, or the reason why there is none, for people; `None` if nothing is to be demanded.
+    /// The demand, or the reason why there is none, for people; `None` if nothing is to be
+    /// demanded.
     pub demand: Option<Result<HeldDemand, String>>,
 }
 

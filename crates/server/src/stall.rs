@@ -36,6 +36,10 @@ impl<T> Stalling<T> {
         }
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a connection that takes nothing is given up"
+    )]
     fn bound(
         &mut self,
         context: &mut Context<'_>,

@@ -49,8 +49,8 @@ impl ServedStream {
         (self.segment.incarnation(), slot, generation)
     }
 
-    /// Whether a value that was looked at then is out of date at `now_ns`: the next look is overdue, or
-    /// nobody writes the segment.
+    /// Whether a value that was looked at then is out of date at `now_ns`: the next look is
+    /// overdue, or nobody writes the segment.
     pub(crate) fn is_stale(&self, looked_ns: i64, now_ns: i64) -> bool {
         let is_overdue = || (self.segment).is_overdue(now_ns, looked_ns, self.interval_ns());
         !self.segment.is_alive(now_ns) || is_overdue()

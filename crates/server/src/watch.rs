@@ -122,10 +122,10 @@ impl Watcher {
         })
     }
 
-    /// Writes what is new since the last turn: `demand` once if the streams of another node are not mirrored
-    /// by demand, `streams` if the list has changed, then `tick`, or
-    /// `stale` once if nobody writes: the agent has ended, nothing is heard of the mirrored node, or
-    /// its mirror is gone.
+    /// Writes what is new since the last turn: `demand` once if the streams of another node are not
+    /// mirrored by demand, `streams` if the list has changed, then `tick`, or `stale` once if
+    /// nobody writes: the agent has ended, nothing is heard of the mirrored node, or its mirror is
+    /// gone.
     pub(crate) fn turn(&mut self, now_ns: i64, out: &mut Vec<u8>) {
         if let Some(demand @ Err(_)) = &self.demand
             && !std::mem::replace(&mut self.has_told, true)
@@ -316,6 +316,10 @@ pub(crate) async fn say_bye(to: &mpsc::Sender<Bytes>) {
 
 /// Runs a watcher's turns until its client or the server ends. Its messages are made on threads
 /// that may compute, like small answers, and hold memory like answers.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a connection waits for its next turn"
+)]
 pub(crate) async fn serve(
     app: Arc<App>,
     watcher: Watcher,

@@ -1,4 +1,5 @@
-//! Tests of requests about another node: its mirror is read, which is a segment in the run directory.
+//! Tests of requests about another node: its mirror is read, which is a segment in the run
+//! directory.
 
 use barograph_model::{Clock as _, Sample, ValueType};
 use barograph_stream::{PEERS_DOCUMENT, PeersRow, Segment, SegmentConfig, StreamWriter};

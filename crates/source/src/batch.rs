@@ -6,8 +6,8 @@ use barograph_model::{Descriptor, Sample};
 /// Most facts that one source may have at a time; further ones are refused and counted.
 pub const FACTS_MAX: usize = 65_536;
 
-/// The number of a fact: an index within its source's [`SourceBatch`]. It is free for reuse one read
-/// after the fact's retirement.
+/// The number of a fact: an index within its source's [`SourceBatch`]. It is free for reuse one
+/// read after the fact's retirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FactId(pub u32);
 

@@ -1,12 +1,13 @@
 //! The part of the configuration about the reading of one source: whether, how often, and by which
 //! interval policy.
 
+use barograph_model::NS_PER_MS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::SourceError;
 use crate::policy::{Aimd, INTERVAL_NS_MAX, INTERVAL_NS_MIN, IntervalPolicy};
-use crate::util::millis::{NS_PER_MS, ns};
+use crate::util::millis::ns;
 
 /// The longest interval of an adaptive policy, unless it is configured.
 const ADAPTIVE_MAX_MS: u64 = 25_000;

@@ -1,17 +1,17 @@
 //! Sources and the poller: how the facts about one node are measured.
 //!
-//! A [`Source`] reads one kernel interface and fills a [`SourceBatch`] with facts; the [`Poller`] decides
-//! when to read it and passes the samples on to a `barograph_model::Sink`. This is a crate of its
-//! own because it is the only one that knows what `/proc` and `/sys` look like; it owns no clock
-//! and no stream.
+//! A [`Source`] reads one kernel interface and fills a [`SourceBatch`] with facts; the [`Poller`]
+//! decides when to read it and passes the samples on to a `barograph_model::Sink`. This is a crate
+//! of its own because it is the only one that knows what `/proc` and `/sys` look like; it owns no
+//! clock and no stream.
 //!
 //! # Reading
 //!
 //! A live source is read on the poller's own thread: with held file descriptors, parsers over
 //! bytes, and no allocation once every device is known. A slow source ([`Source::is_slow`]) is read
 //! by a pool of threads (`worker.rs`) and hands over its newest batch, so that a hung read never
-//! stalls the others. A failing source is data: the facts that could be read are put, and the fault is
-//! returned beside them.
+//! stalls the others. A failing source is data: the facts that could be read are put, and the fault
+//! is returned beside them.
 //!
 //! Every path is taken below [`SourcesConfig::sys_root`]. `statvfs` of a mount is called on
 //! `<sys_root>/<mount>`: with a root other than `/` its result is that of the directory of that

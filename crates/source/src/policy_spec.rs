@@ -54,9 +54,9 @@ impl PolicySpecKind {
     }
 }
 
-/// Which streams may be looked at seldom, and how wrong their forecasts between looks may be. The
-/// first policy that matches a stream counts: policies made by statement come before those of the
-/// configuration, each in the order of their names.
+/// The streams that may be looked at seldom, and the error that their forecasts between looks may
+/// have. The first policy that matches a stream counts: policies made by statement come before
+/// those of the configuration, each in the order of their names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicySpec {
@@ -67,7 +67,7 @@ pub struct PolicySpec {
     pub streams: Vec<String>,
     /// `error_bounded`, `fixed`, `aimd_simple` or `aimd_complex`.
     pub kind: PolicySpecKind,
-    /// How far off a forecast between looks may be: `1 %` of the value, or an amount in the
+    /// Greatest error of a forecast between looks: `1 %` of the value, or an amount in the
     /// stream's unit (`0.5`, `10 MiB`, `20 ms`). Required by `error_bounded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

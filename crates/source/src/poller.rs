@@ -50,7 +50,7 @@ pub struct Poller {
     pool: ReaderPool,
     /// Whether the mount table has changed since the last call.
     have_mounts_changed: Box<dyn Fn() -> bool + Send>,
-    /// When that was asked last.
+    /// Time of the last question whether it has changed.
     mounts_asked_ns: i64,
 }
 
@@ -121,7 +121,7 @@ impl Poller {
         self
     }
 
-    /// When [`Poller::run_due`] next has something to do, in monotonic time of the clock.
+    /// Time at which [`Poller::run_due`] next has something to do, in monotonic time of the clock.
     pub fn next_deadline_ns(&self) -> i64 {
         let deadlines_ns = self.deadlines_ns.iter().copied();
         deadlines_ns.min().unwrap_or(i64::MAX)

@@ -26,9 +26,9 @@ pub trait Source: Send {
     /// Describes what the last read saw, what it could not see, and why.
     fn report(&self) -> SourceCoverage;
 
-    /// Whether this machine has nothing of the kind that the source reads, by the last read, such as
-    /// a file system that is not mounted. Such a source is read at most every [`ABSENT_NS`], and at
-    /// once when the mount table changes.
+    /// Whether this machine has nothing of the kind that the source reads, by the last read, such
+    /// as a file system that is not mounted. Such a source is read at most every [`ABSENT_NS`], and
+    /// at once when the mount table changes.
     fn is_absent(&self) -> bool {
         false
     }

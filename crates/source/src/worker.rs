@@ -2,9 +2,9 @@
 //! for a read, and takes its batch in one of its next turns. Nothing can pile up: a source whose
 //! batch was not taken yet is not read again.
 //!
-//! [`ReaderPool`] reads on as many threads as are needed. One thread is enough while reads are short.
-//! Reads that still wait for it at the poller's next turn get threads of their own, so that one that
-//! hangs delays no other for longer than [`FIRST_LOOK_NS`].
+//! [`ReaderPool`] reads on as many threads as are needed. One thread is enough while reads are
+//! short. Reads that still wait for it at the poller's next turn get threads of their own, so that
+//! one that hangs delays no other for longer than [`FIRST_LOOK_NS`].
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,7 +58,7 @@ impl SlowSource {
     }
 }
 
-/// Where a source is put after its read.
+/// The place of a source after its read.
 #[derive(Default)]
 enum ReadSlot {
     #[default]
@@ -142,7 +142,8 @@ impl Worker {
         ReadRequest::Started
     }
 
-    /// Takes the batch of a read that has ended. Apply the outbox before the next read is asked for.
+    /// Takes the batch of a read that has ended. Apply the outbox before the next read is asked
+    /// for.
     pub(crate) fn take(&mut self) -> Option<(ReadOutcome, &mut Outbox)> {
         self.asked_ns?;
         if !self.has_ended() {
@@ -178,18 +179,19 @@ impl Worker {
         self.asked_ns.is_some() && !self.has_ended()
     }
 
-    /// How long the present read has taken, in ns; `None` if none runs.
+    /// Time that the present read has taken, in ns; `None` if none runs.
     pub(crate) fn busy_for_ns(&self, monotonic_ns: i64) -> Option<i64> {
         Some(monotonic_ns.saturating_sub(self.asked_ns?))
     }
 
-    /// How long a read may take before it counts as hung, in ns.
+    /// Longest time that a read may take before it counts as hung, in ns.
     pub(crate) fn stall_ns(&self) -> i64 {
         self.stall_ns
     }
 }
 
-/// What reads slow sources: threads, of which there are none before the first read, or the caller.
+/// The readers of slow sources: threads, of which there are none before the first read, or the
+/// caller.
 pub(crate) struct ReaderPool {
     shared: Arc<PoolShared>,
     is_inline: bool,
@@ -250,8 +252,9 @@ impl ReaderPool {
         self.shared.work.notify_one();
     }
 
-    /// Starts threads for reads that still wait since the poller's last turn, unless idle threads are
-    /// about to take them. There are never more threads than slow sources, since each is read by one.
+    /// Starts threads for reads that still wait since the poller's last turn, unless idle threads
+    /// are about to take them. There are never more threads than slow sources, since each is read
+    /// by one.
     pub(crate) fn relieve(&self) {
         let mut state = lock(&self.shared.state);
         while state.idle < state.reads.len() && self.start_thread(&mut state) {}
@@ -262,8 +265,8 @@ impl ReaderPool {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("baro-slow".into());
         if let Err(error) = thread.spawn(move || shared.run()) {
-            // The read waits until one of the poller's next turns has more luck. If that takes long,
-            // its source counts as down.
+            // The read waits until one of the poller's next turns has more luck. If that takes
+            // long, its source counts as down.
             if !std::mem::replace(&mut state.is_refused, true) {
                 tracing::warn!(%error, "no thread to read slow sources");
             }

@@ -1,8 +1,8 @@
-//! SELECTs over all nodes of a cluster, as two statements: one that each node runs on its own tables,
-//! and one that makes the answer from the rows of all nodes.
+//! SELECTs over all nodes of a cluster, as two statements: one that each node runs on its own
+//! tables, and one that makes the answer from the rows of all nodes.
 //!
-//! A sum is the sum of the nodes' sums, a mean is a sum and a count. An order and a limit apply to each
-//! node and then to all of them. What cannot be made from parts, such as a median, is refused.
+//! A sum is the sum of the nodes' sums, a mean is a sum and a count. An order and a limit apply to
+//! each node and then to all of them. What cannot be made from parts, such as a median, is refused.
 
 use sqlparser::ast::{
     DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
@@ -40,7 +40,7 @@ pub struct CombinedSelect {
 enum Whole {
     /// The whole text.
     Text(String),
-    /// What comes before and after the columns that the nodes have returned.
+    /// The texts before and after the columns that the nodes have returned.
     Rows { before: &'static str, after: String },
 }
 
@@ -203,8 +203,8 @@ fn alias_expr<'s>(select: &'s Select, name: &Ident) -> Option<&'s Expr> {
     })
 }
 
-/// The limit of each node: a row that is among the first of all nodes is among the first of its own,
-/// and those that are passed over may all be of one node.
+/// The limit of each node: a row that is among the first of all nodes is among the first of its
+/// own, and those that are passed over may all be of one node.
 fn limit_of_each(query: &Query) -> Result<Option<LimitClause>, StatementError> {
     let (limit, offset) = match &query.limit_clause {
         None => return Ok(None),
@@ -379,8 +379,8 @@ impl Parts<'_> {
         quoted(&format!("a{at}"))
     }
 
-    /// The expression over the rows of all nodes. Where `has_aliases`, as after HAVING, names of the
-    /// SELECT stand for their expressions.
+    /// The expression over the rows of all nodes. Where `has_aliases`, as after HAVING, names of
+    /// the SELECT stand for their expressions.
     fn whole(&mut self, expr: &Expr, has_aliases: bool) -> Result<Expr, StatementError> {
         if let Some(at) = self.keys.iter().position(|key| key == expr) {
             return Ok(quoted(&format!("k{at}")));

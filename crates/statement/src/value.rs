@@ -43,7 +43,7 @@ impl UncertainValue {
     }
 }
 
-/// How the operands of a comparison are converted before it
+/// The conversion of the operands of a comparison before it
 /// (<https://www.sqlite.org/datatype3.html#type_conversions_prior_to_comparison>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComparisonConversion {
@@ -257,7 +257,8 @@ pub fn whole_number(string: &str) -> Option<SqlValue> {
     }
 }
 
-/// Parses a number that [`text::number_end`] delimits: an integer if it has neither point nor exponent and fits.
+/// Parses a number that [`text::number_end`] delimits: an integer if it has neither point nor
+/// exponent and fits.
 fn parse(number: &str) -> Option<SqlValue> {
     if number.is_empty() {
         return None;

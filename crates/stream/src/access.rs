@@ -63,8 +63,8 @@ pub fn make_scope_dir(path: &Path, reader: ScopeReader) -> io::Result<bool> {
     }
 }
 
-/// Makes a directory that all users may read, such as the one above those of scopes: the names of scopes
-/// are not secret, only their contents are.
+/// Makes a directory that all users may read, such as the one above those of scopes: the names of
+/// scopes are not secret, only their contents are.
 pub fn make_public_dir(path: &Path) -> io::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
     // Sets the mode explicitly, since the umask may have removed bits of it.

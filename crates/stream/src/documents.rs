@@ -2,8 +2,8 @@
 //! of their rows.
 //!
 //! They are a module of their own because the agent writes these files, and SQL, the server and the
-//! command line read them. The agent writes some documents from types of its own that borrow their data; a
-//! test of the agent compares their rows with those of this module.
+//! command line read them. The agent writes some documents from types of its own that borrow their
+//! data; a test of the agent compares their rows with those of this module.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,8 +37,8 @@ pub const CLUSTER_INSIGHTS_DOCUMENT: &str = "cluster_insights.json";
 pub const QUERY_NODES_DOCUMENT: &str = "query_nodes.json";
 /// One row per node to which the agent sends its streams; empty if the agent is in no cluster.
 pub const SUBSCRIBERS_DOCUMENT: &str = "subscribers.json";
-/// What the agent sends to other nodes, and why nodes do not work with it; null if it is in no
-/// cluster.
+/// Counts of what the agent sends to other nodes, and the reasons why nodes do not work with it;
+/// null if it is in no cluster.
 pub const CLUSTER_DOCUMENT: &str = "cluster.json";
 /// One row per publication of a scope.
 pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
@@ -54,9 +54,9 @@ pub const CALLS_DOCUMENT: &str = "calls.json";
 pub type DocumentColumns = &'static [(&'static str, &'static str)];
 
 /// The type of a document's rows, and the columns of the table that SQL makes of them. A field with
-/// an SQL type is a column; the fields after the semicolon are in the document and not in the table.
-/// A row of another version may have other fields: those that are unknown are ignored, and those
-/// that are missing, null or of another type are empty.
+/// an SQL type is a column; the fields after the semicolon are in the document and not in the
+/// table. A row of another version may have other fields: those that are unknown are ignored, and
+/// those that are missing, null or of another type are empty.
 macro_rules! document_rows {
     ($row:ident, $columns:ident of $document:ident:
      $($(#[$attribute:meta])* $column:ident: $of:ty = $sql:literal,)*
@@ -336,13 +336,13 @@ document_rows! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MissingRow {
-    /// What it does not see.
+    /// The thing that it does not see.
     #[serde(deserialize_with = "or_empty")]
     pub what: String,
     /// The reason.
     #[serde(deserialize_with = "or_empty")]
     pub why: String,
-    /// What would help.
+    /// The change that would help.
     #[serde(deserialize_with = "or_empty")]
     pub remedy: String,
 }
@@ -363,7 +363,7 @@ pub struct HandlersRow {
     /// Labels of that publication.
     #[serde(deserialize_with = "or_empty")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// What it does.
+    /// The purpose of the handler.
     #[serde(deserialize_with = "or_empty")]
     pub help: String,
     /// The application, as its programs name themselves.
@@ -393,7 +393,7 @@ pub struct StatementsRow {
     /// The present problem with writing it; empty if there is none.
     #[serde(deserialize_with = "or_empty")]
     pub trouble: String,
-    /// What was wrong with it when it was read; empty if nothing was.
+    /// The fault that it had when it was read; empty if it had none.
     #[serde(deserialize_with = "or_empty")]
     pub found: String,
 }

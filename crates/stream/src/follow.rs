@@ -1,6 +1,6 @@
 //! The follower of an agent's segments: the public one, and those of its scopes.
 //!
-//! It stands alone so that all readers (client, SQL, server, triggers) notice a restarted agent, a
+//! It stands alone so that all readers (client, SQL, server, rules) notice a restarted agent, a
 //! scope that comes or goes, and a dead agent in the same way. What a reader keeps of each stream
 //! is its own type, a [`FollowedStream`].
 
@@ -53,8 +53,8 @@ pub struct PartId {
     /// Name of the node.
     pub node: Arc<str>,
     /// Name of the scope; empty for the node's own segment. Of the mirror of another node it is the
-    /// path of the mirror in the run directory, such as `nodes/b`, and of a scope in that mirror its path,
-    /// such as `nodes/b/applications/all`.
+    /// path of the mirror in the run directory, such as `nodes/b`, and of a scope in that mirror
+    /// its path, such as `nodes/b/applications/all`.
     pub scope: Arc<str>,
     /// Whether this is the mirror of another node.
     pub is_mirror: bool,
@@ -68,7 +68,8 @@ impl PartId {
 
     /// Whether this is the segment of another node itself, not that of a scope of it.
     pub fn is_mirror_of_node(&self) -> bool {
-        // The path of a scope in a mirror has two more steps. A node may have the name of any of them.
+        // The path of a scope in a mirror has two more steps. A node may have the name of any of
+        // them.
         self.is_mirror && self.scope.matches('/').count() == 1
     }
 }

@@ -90,8 +90,8 @@ const NO_FUTEX_PAUSE: Duration = Duration::from_millis(1);
 const NO_WAITV_PAUSE: Duration = Duration::from_millis(10);
 
 impl StreamReader {
-    /// Creates a handle on `entry`; its reads return [`LatestSample::Gone`] if the entry is not of the
-    /// segment of `map` (`here` is false) or lies outside it.
+    /// Creates a handle on `entry`; its reads return [`LatestSample::Gone`] if the entry is not of
+    /// the segment of `map` (`here` is false) or lies outside it.
     pub(crate) fn new(
         map: &Arc<FileMap>,
         (lines_at, first_at): (usize, usize),
@@ -178,8 +178,8 @@ impl StreamReader {
         self.map.word(self.first_at).load(Ordering::Relaxed)
     }
 
-    /// The cursor of a reader that has seen the samples up to `cursor`. One that has seen none (0) begins
-    /// where the ring began: what a mirror has never had is not lost.
+    /// The cursor of a reader that has seen the samples up to `cursor`. One that has seen none (0)
+    /// begins where the ring began: what a mirror has never had is not lost.
     pub fn cursor_from(&self, cursor: u64) -> u64 {
         let count = self.count().unwrap_or_default();
         match cursor {

@@ -11,6 +11,8 @@ pub const VERSION_MAJOR: u32 = 1;
 pub const VERSION_MINOR: u32 = 2;
 /// Byte order mark: it reads back as this number on a machine of the same byte order.
 pub(crate) const BYTE_ORDER: u32 = 0x0102_0304;
+/// Largest position of a ring or a call: a larger one cannot come from counting.
+pub(crate) const POSITION_MAX: u64 = 1 << 62;
 
 /// Streams that a segment holds, unless configured.
 pub const STREAMS_DEFAULT: u32 = 8_192;

@@ -1,5 +1,5 @@
-//! The error for a node that is not mirrored in a run directory. It stands alone because the client and
-//! the server tell their users the same.
+//! The error for a node that is not mirrored in a run directory. It stands alone because the client
+//! and the server tell their users the same.
 
 use std::fmt;
 
@@ -15,8 +15,8 @@ const NODES_SHOWN_MAX: usize = 8;
 pub struct UnknownNode {
     /// The name.
     pub node: String,
-    /// Names of nodes that may have been meant, best first: of the node itself and of those that are
-    /// mirrored.
+    /// Names of nodes that may have been meant, best first: of the node itself and of those that
+    /// are mirrored.
     pub near: Vec<String>,
     /// The nodes that are mirrored, sorted.
     pub mirrored: Vec<String>,

@@ -5,7 +5,8 @@
 //! contents that make no sense give an error or an absent stream, never a panic. One thing no
 //! reader can check: if the file is made shorter while it is mapped, the next access is a SIGBUS. A
 //! writer never does that (it creates a new file), so readers map only files whose owner they
-//! trust: `trusted_dir.rs` checks that only the owner of the run directory, or root, can change them.
+//! trust: `trusted_dir.rs` checks that only the owner of the run directory, or root, can change
+//! them.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};

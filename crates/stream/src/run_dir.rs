@@ -42,8 +42,9 @@ pub const SCOPE_OF_ALL: &str = "all";
 pub struct RunDir {
     path: PathBuf,
     trust: DirTrust,
-    /// If this is the directory of a scope or of a mirror in a run directory, or that of a scope in a
-    /// mirror: the way to it from the run directory, each step with the directory above and the name.
+    /// If this is the directory of a scope or of a mirror in a run directory, or that of a scope in
+    /// a mirror: the way to it from the run directory, each step with the directory above and the
+    /// name.
     below: Vec<(&'static str, String)>,
 }
 
@@ -205,8 +206,8 @@ impl RunDir {
         }
     }
 
-    /// If this is the directory of a mirror ([`RunDir::mirror`]) or of a scope in it, the name of the
-    /// mirrored node.
+    /// If this is the directory of a mirror ([`RunDir::mirror`]) or of a scope in it, the name of
+    /// the mirrored node.
     pub fn mirrored_node(&self) -> Option<&str> {
         let (above, name) = self.below.first()?;
         (*above == NODES_DIR).then_some(name.as_str())

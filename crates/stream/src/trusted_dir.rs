@@ -30,10 +30,11 @@ pub(crate) enum DirTrust {
     /// The user named it (`--run-dir`, `BAROGRAPH_RUN_DIR`, an argument): anyone may own it, since
     /// agents also run as ordinary users.
     Named,
-    /// It was found under a name that anyone could have taken: this user or root must own it.
+    /// A directory that was found under a name that anyone could have taken: this user or root must
+    /// own it.
     Found,
-    /// It was found in a directory in which only root creates directories: anyone may own it, since
-    /// root has given it to its owner.
+    /// A directory that was found in one in which only root creates directories: anyone may own it,
+    /// since root has given it to its owner.
     GivenByRoot,
 }
 

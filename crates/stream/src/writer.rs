@@ -129,8 +129,8 @@ impl StreamWriter {
         self.slots.value_bytes_max() as usize
     }
 
-    /// Number of the newest sample, which is the number of samples appended so far unless the stream
-    /// began at a later one ([`Segment::begin_at`](crate::Segment::begin_at)).
+    /// Number of the newest sample, which is the number of samples appended so far unless the
+    /// stream began at a later one ([`Segment::begin_at`](crate::Segment::begin_at)).
     pub fn count(&self) -> u64 {
         self.count
     }

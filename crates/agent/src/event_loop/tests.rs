@@ -1,5 +1,5 @@
-//! Tests of events between the steps of the sampling loop, in an agent on virtual time. Nothing here
-//! waits.
+//! Tests of events between the steps of the sampling loop, in an agent on virtual time. Nothing
+//! here waits.
 
 use super::*;
 use crate::refusal::StatementRefusal;

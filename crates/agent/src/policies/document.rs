@@ -1,7 +1,7 @@
 //! The document `policies.json` with the state of policies, which is also the table `policies`.
 
 use barograph_forecast::interval::ValueBasis;
-use barograph_model::{Descriptor, NS_PER_S};
+use barograph_model::{Descriptor, NS_PER_MS, NS_PER_S, seconds};
 use barograph_source::{PolicySpec, PolicySpecKind};
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
@@ -239,11 +239,7 @@ impl Policy {
 
 fn duration(ns: i64) -> String {
     match ns {
-        ns if ns < NS_PER_S => format!("{} ms", ns / 1_000_000),
+        ns if ns < NS_PER_S => format!("{} ms", ns / NS_PER_MS),
         ns => format!("{:.1} s", seconds(ns)),
     }
-}
-
-fn seconds(ns: i64) -> f64 {
-    ns as f64 / NS_PER_S as f64
 }

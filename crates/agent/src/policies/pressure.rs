@@ -183,6 +183,10 @@ impl Drop for Watch {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the thread that waits for the kernel"
+)]
 fn wait(mut files: Vec<(File, Arc<Flags>)>, stop: &OwnedFd, wake: &(dyn Fn() + Send + Sync)) {
     loop {
         let mut fds = vec![PollFd::new(stop, PollFlags::IN)];

@@ -19,21 +19,21 @@ use barograph_call::{Board, CallError, CallRequest};
 /// Most calls of rules that are on their way to other nodes. Each has a thread.
 const UNDER_WAY_MAX: usize = 16;
 
-/// The action of rules in the product: calls through the board, and to other nodes. Values that only
-/// some users may read go to the programs of these users alone.
+/// The action of rules in the product: calls through the board, and to other nodes. Values that
+/// only some users may read go to the programs of these users alone.
 pub(crate) struct ProgramCalls {
     board: Option<Arc<Board>>,
     nodes: Arc<NodeCalls>,
     work: Work,
     under_way: Arc<AtomicUsize>,
-    /// Rules and reasons. The loop of rules takes them before it fires again, so there are no more of
-    /// them than it fires at a time.
+    /// Rules and reasons. The loop of rules takes them before it fires again, so there are no more
+    /// of them than it fires at a time.
     failures: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl ProgramCalls {
-    /// Without a board (no applications) every call on this node fails, with an error that names the
-    /// reason. Calls on other nodes go through `nodes`, as jobs.
+    /// Without a board (no applications) every call on this node fails, with an error that names
+    /// the reason. Calls on other nodes go through `nodes`, as jobs.
     pub(crate) fn new(board: Option<Arc<Board>>, nodes: Arc<NodeCalls>, work: &Work) -> Self {
         Self {
             board,
@@ -61,7 +61,8 @@ impl ProgramCalls {
             uid: only_user,
             pid: None,
             via: format!("rule {rule}").into(),
-            // Who made the rule has the right; only_user says whose programs may be told its values.
+            // Who made the rule has the right; only_user says whose programs may be told its
+            // values.
             may_control: only_user.is_none(),
         };
         let (calls, under_way) = (Arc::clone(&self.nodes), Arc::clone(&self.under_way));
@@ -129,7 +130,8 @@ fn request_on(firing: &Firing, nodes: &[String]) -> Json {
     })
 }
 
-/// The reason why a call on several nodes has come to nothing on some of them; `None` if it has not.
+/// The reason why a call on several nodes has come to nothing on some of them; `None` if it has
+/// not.
 fn failure(answer: Result<Json, ControlFault>) -> Option<String> {
     let answer = match answer {
         Ok(answer) => answer,

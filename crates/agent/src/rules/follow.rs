@@ -1,6 +1,6 @@
 //! A follower of the segments of the node and of its applications, for the rules: the streams that
-//! exist, and the new samples of those that a rule reads. While a rule reads streams of all nodes of the
-//! cluster, it follows the mirrors of other nodes as well.
+//! exist, and the new samples of those that a rule reads. While a rule reads streams of all nodes
+//! of the cluster, it follows the mirrors of other nodes as well.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -48,8 +48,8 @@ struct Part {
     followed: Arc<SegmentPart<DirectoryEntry>>,
     /// By slot and generation, so that streams get their keys, and are read, in a given order.
     streams: StreamsBySlot,
-    /// Those that rules read under their names in the cluster: of the node's own segment and of those of
-    /// other nodes, not of scopes, which only some users may read.
+    /// The streams that rules read under their names in the cluster: of the node's own segment and
+    /// of those of other nodes, not of scopes, which only some users may read.
     of_cluster: StreamsBySlot,
 }
 
@@ -93,8 +93,8 @@ impl StreamFollower {
         follower.map_or_else(SegmentTicks::default, SegmentFollower::ticks)
     }
 
-    /// The scope that a stream is of; empty for the node's own and for those of other nodes, which all
-    /// users may read.
+    /// The scope that a stream is of; empty for the node's own and for those of other nodes, which
+    /// all users may read.
     pub(super) fn scope_of(&self, key: StreamKey) -> &str {
         self.scopes.get(&key).map_or("", |scope| scope)
     }

@@ -1,8 +1,8 @@
-//! The reading of the past that windows of rules need: the samples from before the newest ones. They
-//! are read as any reader reads them, from rings, log, Parquet and tiers as one.
+//! The reading of the past that windows of rules need: the samples from before the newest ones.
+//! They are read as any reader reads them, from rings, log, Parquet and tiers as one.
 //!
-//! [`PastReaders`] reads where it is called; [`PastThread`] is the shell that has it read on a thread
-//! of its own, since a disk may take any time.
+//! [`PastReaders`] reads where it is called; [`PastThread`] is the shell that has it read on a
+//! thread of its own, since a disk may take any time.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

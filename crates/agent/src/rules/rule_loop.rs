@@ -22,8 +22,8 @@ use super::{RulesShared, document};
 const STEP_NS_MAX: i64 = 250 * NS_PER_MS;
 /// Shortest time between two steps, unless there is news: times closer together are one step.
 const STEP_NS_MIN: i64 = NS_PER_MS / 10;
-/// Most reads of the past before an evaluation: a new rule needs earlier samples of its streams, and
-/// reading them may find further streams.
+/// Most reads of the past before an evaluation: a new rule needs earlier samples of its streams,
+/// and reading them may find further streams.
 const FILLS_MAX: usize = 4;
 /// The document is written at most so often, in ns.
 const DOCUMENT_NS: i64 = NS_PER_S;
@@ -32,8 +32,8 @@ const DOCUMENT_NS: i64 = NS_PER_S;
 pub(crate) struct RuleLoop {
     shared: Arc<RulesShared>,
     follower: StreamFollower,
-    /// The request for the past that is under way; meanwhile no rule is evaluated, since windows are
-    /// filled before a condition is computed for the first time.
+    /// The request for the past that is under way; meanwhile no rule is evaluated, since windows
+    /// are filled before a condition is computed for the first time.
     backfill: Option<RuleBackfill>,
     /// The order of that request, until a reader has it.
     order: Option<PastOrder>,
@@ -58,8 +58,8 @@ impl RuleLoop {
         }
     }
 
-    /// Does the work that is due. Returns the time of the next, in ns of the monotonic clock; `None`
-    /// if there is no rule, or the agent stops.
+    /// Does the work that is due. Returns the time of the next, in ns of the monotonic clock;
+    /// `None` if there is no rule, or the agent stops.
     pub(crate) fn step(&mut self) -> Option<i64> {
         if self.is_over() {
             return None;
@@ -112,8 +112,8 @@ impl RuleLoop {
         self.order.take()
     }
 
-    /// Returns whether there is nothing to do any more. Whoever makes the next rule starts anew, with
-    /// streams as they are then.
+    /// Returns whether there is nothing to do any more. Whoever makes the next rule starts anew,
+    /// with streams as they are then.
     fn is_over(&self) -> bool {
         let mut state = self.shared.lock();
         if !state.rules.is_empty() && !state.is_over {

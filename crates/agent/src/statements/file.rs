@@ -1,5 +1,5 @@
-//! A file of statements, and how it is changed: a new file is written beside it and synced, and replaces it
-//! when the change is made.
+//! A file of statements, and how it is changed: a new file is written beside it and synced, and
+//! replaces it when the change is made.
 //!
 //! It is apart from the store because insights of the cluster are kept in the same way.
 
@@ -24,8 +24,8 @@ const DAMAGED_MAX: u32 = 100;
 /// Bytes that are written to test whether there is room: a statement or two.
 const PROBE_BYTES: usize = 4 << 10;
 
-/// Statements of one kind, by name, and the file in which they are kept. `T` is a statement as it is kept:
-/// its text, or more.
+/// Statements of one kind, by name, and the file in which they are kept. `T` is a statement as it
+/// is kept: its text, or more.
 pub(crate) struct StatementFile<T> {
     path: PathBuf,
     pub(super) statements: BTreeMap<String, T>,
@@ -51,7 +51,8 @@ impl<T> Drop for StatementChange<T> {
 }
 
 impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StatementFile<T> {
-    /// Reads the file. A directory that this user may never write is an error; all else is in `troubles`.
+    /// Reads the file. A directory that this user may never write is an error; all else is in
+    /// `troubles`.
     pub(crate) fn open(path: &Path, troubles: &StatementTroubles) -> Result<Self, AgentError> {
         let mut file = Self {
             path: path.to_owned(),

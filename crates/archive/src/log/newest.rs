@@ -51,7 +51,7 @@ impl NewestSegment {
         written.map_err(ArchiveError::io("write", path))
     }
 
-    /// As [`Self::write`], and synced: for a record that must be on disk before what follows.
+    /// Like [`Self::write`], and synced: for a record that must be on disk before what follows.
     pub(crate) fn write_synced(
         self,
         layout: &ArchiveLayout,

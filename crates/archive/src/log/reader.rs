@@ -257,7 +257,7 @@ impl LogPart {
             .map(|_| ())
     }
 
-    /// As [`Self::read`], in steps: starts at block `first` and stops after about `bytes_max`
+    /// Like [`Self::read`], in steps: starts at block `first` and stops after about `bytes_max`
     /// bytes. Returns the block to continue from, if there is one.
     pub fn read_from(
         &self,

@@ -79,7 +79,8 @@ struct Open {
     declared: u32,
     /// Number of streams that existed when the segment was begun.
     living: u32,
-    /// When it was begun, by the monotonic clock: setting the clock does not change its age.
+    /// Time at which the file was begun, by the monotonic clock: setting the clock does not change
+    /// its age.
     opened_ns: i64,
     /// The segment's state before the present batch.
     before: WrittenSegment,

@@ -2,8 +2,8 @@
 //! with their checksums.
 //!
 //! This module stands alone because its bytes are foreign: whatever they are, the result of
-//! [`ParquetIndex::decode`] is consistent. The index lies right before Parquet's footer, where other
-//! readers never look.
+//! [`ParquetIndex::decode`] is consistent. The index lies right before Parquet's footer, where
+//! other readers never look.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -40,7 +40,7 @@ impl ParquetPart {
         Self::from_file(path, open::regular(path)?)
     }
 
-    /// As [`Self::open`], for a file that is already open and may be unlinked by now.
+    /// Like [`Self::open`], for a file that is already open and may be unlinked by now.
     pub fn from_file(path: &Path, file: File) -> Result<Self, ArchiveError> {
         let meta = file.metadata().map_err(ArchiveError::io("read", path))?;
         let bytes = meta.len();

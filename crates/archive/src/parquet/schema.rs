@@ -135,7 +135,7 @@ pub(super) fn schema(tier: Tier) -> &'static Arc<SchemaDescriptor> {
     &SCHEMAS[usize::from(tier != Tier::Raw)]
 }
 
-/// As [`schema`], in the type that the writer needs.
+/// Like [`schema`], in the type that the writer needs.
 pub(super) fn root(tier: Tier) -> TypePtr {
     schema(tier).root_schema_ptr()
 }
@@ -199,7 +199,7 @@ pub(super) fn key_values(about: &FileIdentity, version: u32) -> Vec<KeyValue> {
     ]
 }
 
-/// As [`key_values`], with a place for the footer's checksum.
+/// Like [`key_values`], with a place for the footer's checksum.
 fn unsealed_key_values(about: &FileIdentity) -> Vec<KeyValue> {
     let mut pairs = key_values(about, FORMAT);
     pairs.push(KeyValue::new(seal::KEY.into(), seal::UNSEALED.to_owned()));

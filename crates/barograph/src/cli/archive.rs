@@ -43,8 +43,8 @@ enum Verb {
     Compact(work::Compact),
     /// Write the samples of a time range to a file or directory for other programs
     Export(export::Export),
-    /// Merge archives into a new one: of several nodes, or what several aggregators have kept of one
-    /// node, each sample once
+    /// Merge archives into a new one: of several nodes, or what several aggregators have kept of
+    /// one node, each sample once
     Merge(merge::Merge),
 }
 
@@ -180,7 +180,7 @@ fn lines(archive: Option<&ArchiveDocument>, now_ns: i64) -> Vec<(&'static str, S
     lines
 }
 
-/// What was lost, a line for each kind: its count, its meaning, and its remedy.
+/// The losses, a line for each kind: its count, its meaning, and its remedy.
 fn lost(losses: &ArchiveLosses) -> impl Iterator<Item = String> + use<> {
     let all = [
         (

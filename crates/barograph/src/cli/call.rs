@@ -39,10 +39,10 @@ enum Verb {
 pub(super) struct Fire {
     /// The name of the handlers
     name: String,
-    /// What the handler is given
+    /// The payload that the handler is given
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     payload: Option<String>,
-    /// What the payload is
+    /// The type of the payload
     #[arg(
         long = "type",
         value_name = "TYPE",
@@ -50,7 +50,7 @@ pub(super) struct Fire {
         requires = "payload"
     )]
     payload_type: PayloadType,
-    /// What the handler is given, as JSON
+    /// The payload that the handler is given, as JSON
     #[arg(long, value_name = "JSON", conflicts_with = "payload")]
     payload_json: Option<String>,
     #[command(flatten)]
@@ -195,7 +195,7 @@ fn once(mut calls: Vec<DocumentRow<CallsRow>>) -> Vec<DocumentRow<CallsRow>> {
     calls
 }
 
-/// Whom a call is for, and how long it holds.
+/// The target of a call, and the time for which the call holds.
 #[derive(Args)]
 pub(super) struct CallOptions {
     /// Labels that a process must have, all of them: rank=0, application=lulesh, pid=71, user=eve
@@ -204,7 +204,8 @@ pub(super) struct CallOptions {
     /// One life of one process: its incarnation in the table `publications`
     #[arg(long, value_name = "HEX")]
     incarnation: Option<String>,
-    /// Nodes of the cluster whose programs are called: all, or NAME,NAME; this node alone unless given
+    /// Nodes of the cluster whose programs are called: all, or NAME,NAME; this node alone unless
+    /// given
     #[arg(long, value_name = "NODES")]
     nodes: Option<String>,
     /// Wait this long for all answers, at most 30s; the exit code is 1 if not all have done it by

@@ -3,6 +3,10 @@
 mod given_up;
 mod health;
 mod members;
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the command waits for the agents that it has started"
+)]
 mod run;
 
 use barograph_agent::{CLUSTER_DOCUMENT, SUBSCRIBERS_DOCUMENT, SubscribersRow};
@@ -41,8 +45,8 @@ enum Verb {
     Invite(Invite),
     /// Join a cluster by a token of `baro cluster invite`
     ///
-    /// The private key of this node is made here and never leaves it. A node that is a member already
-    /// gets a new certificate.
+    /// The private key of this node is made here and never leaves it. A node that is a member
+    /// already gets a new certificate.
     Join(Join),
     /// List the certificates that were issued; on the node of `baro cluster init`
     Members(Members),
@@ -51,9 +55,9 @@ enum Verb {
     Revoke(Revoke),
     /// Start agents on this machine that form a cluster, and stop them in order at Ctrl-C
     ///
-    /// Each agent observes this machine, as a node of its own. The first has the usual run directory,
-    /// so that `baro node list` and `baro sql` need no option; the others' are named as they start.
-    /// What they write is deleted when they stop.
+    /// Each agent observes this machine, as a node of its own. The first has the usual run
+    /// directory, so that `baro node list` and `baro sql` need no option; the others' are named as
+    /// they start. What they write is deleted when they stop.
     Run(Run),
 }
 

@@ -58,7 +58,7 @@ struct Replay {
     /// Weights written by `baro forecast train`, to be scored beside the built-in ones
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
-    /// What to replay
+    /// The things to replay
     #[arg(long, value_enum, default_value_t = What::All)]
     what: What,
     /// The columns are counters: they never decrease, except for resets

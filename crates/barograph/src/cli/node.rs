@@ -1,5 +1,5 @@
-//! `baro node`: the nodes of the cluster, as this node knows them. Commands that ask several nodes share
-//! how these are named, and how long they are waited for.
+//! `baro node`: the nodes of the cluster, as this node knows them. Commands that ask several nodes
+//! share how these are named, and how long they are waited for.
 
 use std::time::Duration;
 

@@ -197,8 +197,9 @@ fn stream(row: &PoliciesRow) -> String {
     format!("{name}{}", labels_of(row.labels.iter().flatten()))
 }
 
-/// How a stream is read: the time between looks, the source of its value between them (held or
-/// forecast), the share of wrong values, the number of looks, and the share of looks saved.
+/// The way in which a stream is read: the time between looks, the source of its value between them
+/// (held or forecast), the share of wrong values, the number of looks, and the share of looks
+/// saved.
 fn looks(row: &PoliciesRow) -> [String; 5] {
     [
         span(row.interval_ns),

@@ -20,7 +20,8 @@ pub(super) struct Rule {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make a rule: baro rule create "CREATE RULE calm WHEN max_over('disk.busy.ratio', '10 s') > 0.9 CALL 'slow.down' COOLDOWN '1 min'"
+    /// Make a rule: baro rule create "CREATE RULE calm WHEN max_over('disk.busy.ratio', '10 s') >
+    /// 0.9 CALL 'slow.down' COOLDOWN '1 min'"
     Create(MakeRule),
     /// Drop a rule, by name or with a DROP RULE statement
     Drop(DropRule),

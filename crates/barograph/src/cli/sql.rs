@@ -50,8 +50,8 @@ pub(super) struct Sql {
     /// Most rows in the answer
     #[arg(long, default_value_t = 1_000_000)]
     rows_max: usize,
-    /// Run it on nodes of the cluster, where the data is: on these (NAME,NAME), or on all. The rows of
-    /// each node come together, with its name in the first column
+    /// Run it on nodes of the cluster, where the data is: on these (NAME,NAME), or on all. The rows
+    /// of each node come together, with its name in the first column
     #[arg(long, value_name = "NAMES", conflicts_with_all = ["seconds_max", "rows_max", "big_integers"])]
     nodes: Option<String>,
     /// With --nodes: one answer over all of them, as if their rows were in one table. Each node
@@ -127,7 +127,7 @@ struct NodeRows {
     nodes: Vec<NodeState>,
 }
 
-/// What has come of one node.
+/// The result on one node.
 #[derive(Deserialize)]
 struct NodeState {
     node: String,

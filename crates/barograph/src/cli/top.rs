@@ -97,7 +97,7 @@ impl Top {
     }
 }
 
-/// What is on the screen.
+/// The view that is on the screen.
 enum Shown {
     Board(Box<Board>),
     Nodes(Vec<NodeLine>),

@@ -21,9 +21,9 @@ const GIVE_BACK_EVERY: Duration = Duration::from_secs(15);
 /// Time after which code that has not run lately is unmapped again.
 const UNMAP_EVERY: Duration = Duration::from_secs(60);
 
-/// What is logged unless `BAROGRAPH_LOG` says otherwise. Zenoh's session reports each message that
-/// comes before its key is known, while many nodes connect; the fabric counts it as a hole and asks
-/// again.
+/// The filter of the log, unless `BAROGRAPH_LOG` has another one. Zenoh's session reports each
+/// message that comes before its key is known, while many nodes connect; the fabric counts it as a
+/// hole and asks again.
 const LOG_DEFAULT: &str = "warn,zenoh=error,zenoh::api::session=off";
 
 /// Arguments of `baro up`.
@@ -65,8 +65,8 @@ pub(super) struct Up {
     /// Address of another node of the cluster, or of a zenoh router; may be given several times
     #[arg(long, alias = "router", value_name = "ADDRESS:PORT", value_parser = address_of_node, requires = "cluster")]
     peer: Vec<String>,
-    /// Nodes whose insights of the cluster are taken and computed here, as a pattern like 'login*'; may be
-    /// given several times
+    /// Nodes whose insights of the cluster are taken and computed here, as a pattern like 'login*';
+    /// may be given several times
     #[arg(long, value_name = "PATTERN", requires = "cluster")]
     insights_from: Vec<String>,
     /// Tree to read instead of /
@@ -77,7 +77,7 @@ pub(super) struct Up {
     json: bool,
 }
 
-/// When the requests of disks are traced.
+/// The times at which the requests of disks are traced.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum BlockTrace {
     Auto,
@@ -244,6 +244,10 @@ impl Signals {
 
     /// Waits for a signal that ends the agent, and returns its name; `None` if the agent has ended
     /// by itself. Gives memory back meanwhile.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the main thread waits for signals and gives memory back"
+    )]
     async fn wait(mut self, agent: &Agent) -> Option<&'static str> {
         let mut ended = std::pin::pin!(agent.ended());
         let first = tokio::time::Instant::now() + GIVE_BACK_EVERY;

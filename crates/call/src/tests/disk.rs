@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barograph_model::{Clock as _, ManualClock};
 use barograph_stream::calls::AckStatus;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::{OURS, S, World, all, member, who};
 use crate::desk::{RETRY_NS, hold};
@@ -147,4 +147,17 @@ fn answers_are_written_down_without_a_call_and_when_the_agent_ends() {
     world.join(member(1, OURS));
     assert_eq!(world.state(&fired), "failed");
     assert_eq!(Arc::strong_count(&world.board), 1);
+}
+
+#[test]
+fn the_processes_of_a_call_are_written_in_one_order() {
+    let world = World::new();
+    for n in (1..=16).rev() {
+        world.join(member(n, OURS));
+    }
+    world.fire(json!({"name": "checkpoint"})).unwrap();
+    let audit = fs::read_to_string(world.dir.path().join("state/u1000/calls.jsonl")).unwrap();
+    let line: Json = serde_json::from_str(audit.lines().next_back().unwrap()).unwrap();
+    let sorted: Vec<String> = (1..=16).map(|n| who(n).to_string()).collect();
+    assert_eq!(line["waiting"], json!(sorted));
 }

@@ -1,5 +1,4 @@
-//! Calls to this program while it runs: triggers, which run its handlers, and settings of its
-//! knobs.
+//! Calls to this program while it runs: calls of its handlers, and settings of its knobs.
 //!
 //! Calls come in a file that the agent writes and every process of the user maps. A thread that has
 //! nothing to do finds that out by a load and a compare ([`CallsSeen`]); the slower work is here,
@@ -26,7 +25,7 @@ use barograph_model::{Clock as _, Name, text_start};
 use barograph_stream::calls::{AckStatus, Call, CallKind};
 use barograph_stream::ingest::{CallsSeen, IngestDeclaration};
 
-use self::hub::{CallsWord, Trigger};
+use self::hub::{CallsWord, DeclaredHandler};
 use super::PublishError;
 use super::clock::clock;
 use super::knob::{CheckedKnob, KnobCell};
@@ -40,8 +39,8 @@ const CALLS_PER_POLL_MAX: usize = 256;
 /// Longest text that is kept of a handler's failure, in bytes.
 const FAILURE_BYTES_MAX: usize = 1_000;
 
-/// A handler of a trigger; an error is reported to the caller.
-pub(super) type TriggerHandler = Box<dyn FnMut(&Call) -> Result<(), String> + Send>;
+/// The code of a handler; its error is reported to the caller.
+pub(super) type HandlerCode = Box<dyn FnMut(&Call) -> Result<(), String> + Send>;
 
 /// The word that threads look at while there is no file: it changes with every declaration.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -51,7 +50,7 @@ static HUB: Mutex<Hub> = Mutex::new(Hub::new());
 #[derive(Clone, Copy, PartialEq)]
 enum CallsPart {
     All,
-    Triggers,
+    Handlers,
 }
 
 pub(super) fn lock() -> MutexGuard<'static, Hub> {
@@ -91,14 +90,14 @@ pub(super) fn on(
     by: Declarer<'_>,
     name: &str,
     help: &str,
-    handler: TriggerHandler,
+    code: HandlerCode,
 ) -> Result<(), PublishError> {
     Name::new(name)?;
     home::enter()?;
     let since_ns = clock().now_ns();
     let mut hub = lock();
     let ended = hub.belong_to(by.generation);
-    let before = hub.declare_trigger(by, name, help, since_ns, handler);
+    let before = hub.declare_handler(by, name, help, since_ns, code);
     drop(hub);
     // Not under the lock: these are the program's values, and dropping them may do anything.
     ended.finish();
@@ -197,14 +196,14 @@ pub(super) fn leave(generation: u32, owner: u64) {
         return;
     }
     hub.flush();
-    let of_owner = |t: &&mut Trigger| t.owner == owner;
-    let triggers = hub.triggers.values_mut().flatten().filter(of_owner);
-    let left = triggers.filter_map(|t| {
+    let of_owner = |t: &&mut DeclaredHandler| t.owner == owner;
+    let handlers = hub.handlers.values_mut().flatten().filter(of_owner);
+    let left = handlers.filter_map(|t| {
         // A handler that is running is not put back.
         t.number = new_number();
-        t.handler.take()
+        t.code.take()
     });
-    let left: Vec<TriggerHandler> = left.collect();
+    let left: Vec<HandlerCode> = left.collect();
     drop(hub);
     drop(left);
 }
@@ -251,7 +250,7 @@ fn run(
     hub.is_running = true;
     let life = hub.life;
     while done < CALLS_PER_POLL_MAX
-        && let Some(call) = hub.inbox.next(part == CallsPart::Triggers)
+        && let Some(call) = hub.inbox.next(part == CallsPart::Handlers)
     {
         done += 1;
         if call.kind == CallKind::Knob {
@@ -306,18 +305,18 @@ fn run_handler(
     call: &Call,
     publication: Option<u32>,
 ) -> (MutexGuard<'static, Hub>, Option<String>) {
-    let Some((number, mut handler)) = hub.take_handler(&call.name, publication) else {
+    let Some((number, mut code)) = hub.take_handler(&call.name, publication) else {
         return (hub, Some("its publisher was closed".to_owned()));
     };
     drop(hub);
     // State that a panic leaves behind is the handler's own.
-    let ended = catch_unwind(AssertUnwindSafe(|| handler(call)));
+    let ended = catch_unwind(AssertUnwindSafe(|| code(call)));
     let failure = match ended {
         Ok(ended) => ended.err(),
         Err(panic) => Some(text_of(panic.as_ref())),
     };
     let mut hub = lock();
-    if let Err(unwanted) = hub.give_back(&call.name, number, handler) {
+    if let Err(unwanted) = hub.give_back(&call.name, number, code) {
         drop(hub);
         drop(unwanted);
         hub = lock();

@@ -11,7 +11,7 @@ use barograph_stream::calls::CallPayload;
 use super::PublishError;
 use super::state::Pairs;
 
-/// Most triggers, and most knobs, of a process.
+/// Most handlers, and most knobs, of a process.
 pub(super) const DECLARED_MAX: usize = 1_024;
 
 /// A value of a knob.

@@ -138,7 +138,7 @@ impl Publisher {
         })
     }
 
-    /// Sets the handler of a trigger, such as `checkpoint`, from now on and while this publisher is
+    /// Sets the handler of a name, such as `checkpoint`, from now on and while this publisher is
     /// open. [`Self::poll`] and [`Self::listen`] run it; handlers run one at a time in a process,
     /// in the order of their calls. A handler may do anything; a poll inside it runs no other
     /// handler. Its error, or a panic, is reported to the caller.
@@ -186,7 +186,7 @@ impl Publisher {
         if self.is_enabled() { poll::poll() } else { 0 }
     }
 
-    /// Starts a thread, one per process, that sleeps until a trigger is fired and runs its handler
+    /// Starts a thread, one per process, that sleeps until a handler is called and runs it
     /// at once. It ends with the last publisher; a forked child has none until it calls `listen`
     /// itself. Knobs are still set by polls and frames only.
     pub fn listen(&self) -> Result<(), PublishError> {
@@ -367,7 +367,7 @@ impl Publication {
         declare_knob(self.handle, &self.name, name, config)
     }
 
-    /// Like [`Publisher::on`], for a trigger of this publication: a call matches it by the labels
+    /// Like [`Publisher::on`], for a handler of this publication: a call matches it by the labels
     /// of the process and of the publication, and readers of the publication may read about its
     /// calls.
     ///

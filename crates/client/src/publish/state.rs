@@ -411,8 +411,8 @@ impl PublishState {
         generation == self.generation && self.opens == 1
     }
 
-    /// Declares a trigger, of a publication or of the process.
-    pub(super) fn trigger(
+    /// Declares a handler, of a publication or of the process.
+    pub(super) fn handler(
         &mut self,
         generation: u32,
         application: &str,

@@ -108,7 +108,8 @@ pub fn put_bytes(handle: u64, kind: u8, bytes: &[u8]) -> Result<(), PublishError
 }
 
 /// Ends a frame if that takes no system call and no lock; `None` if it has not ended. Returns
-/// whether the agent wants to be woken, and whether [`apply_now`](super::poll::apply_now) is due, which is reported once.
+/// whether the agent wants to be woken, and whether [`apply_now`](super::poll::apply_now) is due,
+/// which is reported once.
 #[inline(always)]
 pub fn try_frame(handle: u64, number: u64) -> Option<(bool, bool)> {
     let ended = SEAT.try_with(|seat| {

@@ -197,7 +197,8 @@ impl ErrorBounded {
         self.plan(looked, half_width)
     }
 
-    /// Sets the most looks per second from now on, as a [`LookBudget`](super::LookBudget) gives them.
+    /// Sets the most looks per second from now on, as a [`LookBudget`](super::LookBudget) gives
+    /// them.
     pub fn set_looks_per_s_max(&mut self, looks_per_s_max: f64) {
         self.config.looks_per_s_max = looks_per_s_max;
     }

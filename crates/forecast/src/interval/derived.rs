@@ -1,10 +1,9 @@
 //! A stream that follows a cheap one: the moves of the cheap stream that call for a look at it, and
 //! the projection that is derived from the cheap stream until then.
 
-use barograph_model::{Knot, Projection};
+use barograph_model::{Knot, Projection, seconds};
 
 use super::bounded::{AssumedValue, ComparedLook, LookPlan};
-use super::seconds;
 use super::sentinel::{Sentinel, SentinelConfig, SentinelStep};
 
 /// The consequence of a look at the cheap stream for the stream that follows it.

@@ -1,13 +1,13 @@
 //! The planner of one stream's looks: the time of the next look, and the projection that readers
 //! get until then.
 
-use barograph_model::{Knot, Projection, Sample};
+use barograph_model::{Knot, Projection, Sample, seconds};
 
 use super::bounded::{
     AssumedValue, BoundedConfig, ComparedLook, ErrorBounded, LookPlan, ValueBasis,
 };
 use super::derived::{DerivedValue, MoveOutcome};
-use super::{IntervalPolicy, PolicyState, seconds};
+use super::{IntervalPolicy, PolicyState};
 
 /// The method that finds the wait until the next look.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,9 +2,9 @@
 //! been wrong.
 //!
 //! It mixes three models, weighted by how well each predicted the results of looks. Two count from
-//! the last time that the value became wrong ([`GapDistribution`]: regular or irregular steps); the third
-//! counts from the last look ([`Waits`]: a wandering value, or a forecast whose error grows). If a
-//! forecast has a half width, the third model starts from that.
+//! the last time that the value became wrong ([`GapDistribution`]: regular or irregular steps); the
+//! third counts from the last look ([`Waits`]: a wandering value, or a forecast whose error grows).
+//! If a forecast has a half width, the third model starts from that.
 
 use super::gaps::GapDistribution;
 

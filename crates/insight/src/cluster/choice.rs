@@ -1,12 +1,12 @@
-//! Which node computes an insight of the cluster. Every node decides this by itself, from what the nodes
-//! tell each other, so no node has to be asked and none can be missing.
+//! Which node computes an insight of the cluster. Every node decides this by itself, from what the
+//! nodes tell each other, so no node has to be asked and none can be missing.
 
 use std::sync::Arc;
 
 use barograph_model::fnv1a;
 use serde::{Deserialize, Serialize};
 
-/// What a node offers for an insight.
+/// The offer of a node to compute an insight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InsightOffer {
     /// Number of streams that the insight reads and that this node has in memory.
@@ -18,9 +18,9 @@ pub struct InsightOffer {
 }
 
 impl InsightOffer {
-    /// The order of offers for an insight: most inputs first, then most of its own. The node that computes
-    /// it already counts for an eighth more, so that an insight does not move for little. Which of
-    /// equal nodes is first differs from insight to insight.
+    /// The order of offers for an insight: most inputs first, then most of its own. The node that
+    /// computes it already counts for an eighth more, so that an insight does not move for little.
+    /// Which of equal nodes is first differs from insight to insight.
     fn rank(&self, insight: &str, node: &str) -> (u64, u64, u64) {
         let stays = match self.runs {
             true => self.inputs / 8 + 1,

@@ -1,8 +1,8 @@
-//! The insights of a cluster that a node knows: every node has the same ones once it has heard from the
-//! others, whatever the order of their messages.
+//! The insights of a cluster that a node knows: every node has the same ones once it has heard from
+//! the others, whatever the order of their messages.
 //!
-//! Of two changes of one insight the later one counts. A dropped insight is remembered, so that a node
-//! that was away does not bring it back.
+//! Of two changes of one insight the later one counts. A dropped insight is remembered, so that a
+//! node that was away does not bring it back.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ const OVER_NODES: &str = "cluster_";
 /// An insight of the cluster, as nodes tell it to each other and keep it on disk.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClusterInsight {
-    /// Time of the newest change, in ms since the epoch by the clock of the node that made it; later
-    /// than every change that this node knew.
+    /// Time of the newest change, in ms since the epoch by the clock of the node that made it;
+    /// later than every change that this node knew.
     pub version: u64,
     /// Name of the node on which the change was made.
     pub by: String,
@@ -48,7 +48,7 @@ impl KnownInsights {
         &self.all
     }
 
-    /// Those that are not dropped, with their statements.
+    /// The insights that are not dropped, with their statements.
     pub(crate) fn live(&self) -> impl Iterator<Item = (&String, &str)> {
         let all = self.all.iter();
         all.filter_map(|(name, insight)| Some((name, insight.sql.as_deref()?)))
@@ -84,8 +84,8 @@ impl KnownInsights {
         self.put(name.to_owned(), insight)
     }
 
-    /// Takes in what another node knows. Returns how many of them were refused: they are no insights, or
-    /// there is no room for them.
+    /// Takes in what another node knows. Returns how many of them were refused: they are no
+    /// insights, or there is no room for them.
     pub(crate) fn merge(&mut self, theirs: BTreeMap<String, ClusterInsight>, now_ms: u64) -> u64 {
         let mut refused = 0;
         for (name, insight) in theirs {
@@ -161,8 +161,9 @@ impl KnownInsights {
     }
 }
 
-/// The tables that the statement of an insight reads. Fails unless it makes an insight of the cluster of this
-/// name, and reads tables over all nodes alone: on another node any other table has other contents.
+/// The tables that the statement of an insight reads. Fails unless it makes an insight of the
+/// cluster of this name, and reads tables over all nodes alone: on another node any other table has
+/// other contents.
 fn tables_of(name: &str, sql: &str) -> Result<Vec<String>, InsightError> {
     let head = StatementHead::read(sql)?;
     let is_create = matches!(head.action, StatementAction::Create { .. });

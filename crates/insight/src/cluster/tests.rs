@@ -25,7 +25,7 @@ struct Nodes {
     is_up: Vec<bool>,
     /// The part of the cluster in which each node is.
     side: Vec<usize>,
-    /// What each node computes, as its event loop would.
+    /// The insights that each node computes, as its event loop would.
     applied: Vec<BTreeMap<String, String>>,
     /// Streams that each node has in memory.
     inputs: Vec<(u64, u64)>,

@@ -34,8 +34,8 @@ fn files_are_named_after_their_insight_and_say_what_they_mean() {
     assert_eq!(measured(&rig), curated_inputs_of_cluster());
 }
 
-/// The cluster of Apollo's Figure 2: two compute nodes with two fast tiers each, one storage node; and a
-/// parallel file system that two of them mount.
+/// The cluster of Apollo's Figure 2: two compute nodes with two fast tiers each, one storage node;
+/// and a parallel file system that two of them mount.
 #[test]
 fn capacity_is_that_of_all_nodes_and_what_is_shared_counts_once() {
     let mut rig = node();

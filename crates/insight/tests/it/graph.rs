@@ -377,6 +377,24 @@ fn streams_come_and_go() {
 }
 
 #[test]
+fn groups_that_vanish_at_once_are_retired_in_one_order() {
+    let mut rig = Rig::default();
+    let disk = |n: usize| format!("disk.read.bytes{{device=d{n:02}}}");
+    let keys: Vec<_> = (0..16).rev().map(|n| rig.stream(&disk(n), 1)).collect();
+    rig.create(
+        "CREATE INSIGHT o AS SELECT device, sum(value) FROM disk_read_bytes GROUP BY device",
+    )
+    .unwrap();
+    assert_eq!(rig.outputs().len(), 16);
+    for key in keys {
+        rig.graph.stream_removed(key);
+    }
+    rig.run();
+    let sorted: Vec<_> = (0..16).map(|n| format!("o{{device=d{n:02}}}")).collect();
+    assert_eq!(rig.out.retired, sorted);
+}
+
+#[test]
 fn null_silences_a_stream() {
     let mut rig = Rig::default();
     let key = rig.stream("x{d=a}", 4);

@@ -14,6 +14,8 @@ pub(crate) struct Streams {
     /// Most streams that may be declared at once; `None`: any number.
     pub room: Option<usize>,
     pub declared: usize,
+    /// The streams that were retired, in order.
+    pub retired: Vec<String>,
     pub puts: usize,
     /// The newest look that was confirmed, by stream.
     pub looks: BTreeMap<u32, i64>,
@@ -38,10 +40,9 @@ impl Sink for Streams {
     }
 
     fn retire(&mut self, key: StreamKey) {
-        assert!(
-            self.live.remove(&key.0).is_some(),
-            "{key:?} is retired and does not live"
-        );
+        let retired = self.live.remove(&key.0);
+        let (descriptor, _) = retired.expect("only living streams are retired");
+        self.retired.push(descriptor.to_string());
     }
 
     fn put(&mut self, key: StreamKey, sample: &Sample) {

@@ -354,6 +354,8 @@ impl BridgedSource {
             taken.remove(&(reader, descriptor.name.clone(), descriptor.labels.clone()));
             retired.push((series, descriptor));
         }
+        // The order of the map is another one in each process.
+        retired.sort_unstable_by_key(|(series, _)| series.key.0);
         if let Some(scope) = round.scopes.of(reader) {
             for (series, descriptor) in retired {
                 scope.retire(series.key);

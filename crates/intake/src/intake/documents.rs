@@ -38,8 +38,8 @@ impl Intake<'_> {
             let count = |p: &PublishingProcess| p.row_count(reader);
             let mut publications = fair_rows(self.roster.iter(), count, |p| p.rows(reader));
             publications.extend(self.bridge.rows(reader));
-            let count = |p: &PublishingProcess| p.trigger_count(reader);
-            let handlers = fair_rows(self.roster.iter(), count, |p| p.trigger_rows(reader));
+            let count = |p: &PublishingProcess| p.handler_count(reader);
+            let handlers = fair_rows(self.roster.iter(), count, |p| p.handler_rows(reader));
             if let Some(scope) = self.scopes.of(reader) {
                 scope.publish(PUBLICATIONS_DOCUMENT, &publications);
                 scope.publish(HANDLERS_DOCUMENT, &handlers);

@@ -28,7 +28,7 @@ pub(crate) enum IntakeEvent {
     Stop,
 }
 
-/// When the next step is to be made, in ns of the monotonic clock.
+/// The time of the next step, in ns of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
     /// At this time; knocks wait until then.

@@ -183,7 +183,7 @@ impl PublishingProcess {
                 let publications = self.publications.len();
                 let declared = self
                     .offers
-                    .declare_trigger(publication, publications, name, help);
+                    .declare_handler(publication, publications, name, help);
                 self.is_accepted(declared)
             }
             IngestDeclaration::Knob { value, min, max } => {

@@ -42,9 +42,9 @@ impl PublishingProcess {
         of.filter(|at| self.reader_of(*at) == Some(reader)).count()
     }
 
-    /// Number of rows of [`Self::trigger_rows`].
-    pub(crate) fn trigger_count(&self, reader: ScopeReader) -> usize {
-        let of = self.offers.trigger_publications();
+    /// Number of rows of [`Self::handler_rows`].
+    pub(crate) fn handler_count(&self, reader: ScopeReader) -> usize {
+        let of = self.offers.handler_publications();
         let readers = of.map(|at| at.and_then(|at| self.reader_of(at)));
         readers
             .filter(|of| of.unwrap_or(self.owner) == reader)
@@ -63,9 +63,9 @@ impl PublishingProcess {
         rows.map(|(_, row)| self.with_process(row))
     }
 
-    /// One row for each trigger that it handles for these readers.
-    pub(crate) fn trigger_rows(&self, reader: ScopeReader) -> impl Iterator<Item = Json> {
-        let rows = self.offers.trigger_rows(self.owner, |at| self.known(at));
+    /// One row for each handler that it has for these readers.
+    pub(crate) fn handler_rows(&self, reader: ScopeReader) -> impl Iterator<Item = Json> {
+        let rows = self.offers.handler_rows(self.owner, |at| self.known(at));
         let rows = rows.filter(move |(of, _)| *of == reader);
         rows.map(|(_, row)| self.with_process(row))
     }

@@ -1,7 +1,7 @@
 //! The record of earlier lives of the agent in a scope's archive.
 //!
-//! It is read by a job beside the intake where the archive comes up late, since the files of an archive
-//! may be many and their disk slow. Meanwhile the scope takes in as if it had no past.
+//! It is read by a job beside the intake where the archive comes up late, since the files of an
+//! archive may be many and their disk slow. Meanwhile the scope takes in as if it had no past.
 
 use std::sync::Arc;
 

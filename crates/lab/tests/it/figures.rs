@@ -2,7 +2,9 @@
 
 use barograph_forecast::Shape;
 use barograph_forecast::interval::{BoundedConfig, ErrorBound, IntervalPolicy, PublishedAimd};
-use barograph_lab::replay::{BoundedPolicy, HoldingPolicy, Outcome, Policy, Stream, replay};
+use barograph_lab::replay::{
+    BoundedPolicy, HoldingPolicy, Outcome, Policy, ReplayedStream, replay,
+};
 use barograph_lab::{
     Family, Hacc, Trace, forgetful_frontier, frontier, generate, hacc, is_ahead, renewal_frontier,
 };
@@ -12,8 +14,8 @@ use barograph_model::NS_PER_S;
 const SECONDS: usize = 1800;
 const SEEDS: u64 = 10;
 
-fn stream(trace: &Trace) -> Stream<'_> {
-    Stream {
+fn stream(trace: &Trace) -> ReplayedStream<'_> {
+    ReplayedStream {
         interval_ns: trace.interval_ns,
         values: &trace.columns[0].values,
         counter: trace.columns.get(1).map_or(&[], |column| &column.values),
@@ -118,7 +120,7 @@ fn a_sentinel_calls_for_a_tenth_of_recorded_seconds() {
         for half in ["train", "test"] {
             let path = format!("{}/traces/{name}-{half}.csv.gz", env!("CARGO_MANIFEST_DIR"));
             let trace = Trace::parse(name, &std::fs::read(path).unwrap()).unwrap();
-            let stream = Stream {
+            let stream = ReplayedStream {
                 interval_ns: trace.interval_ns,
                 values: &trace.column("available").unwrap().values,
                 counter: &trace.column("write_bytes").unwrap().values,
@@ -173,7 +175,7 @@ fn where_nothing_can_be_known_fixed_intervals_are_the_bound_and_nearly_reached()
                 bound: ErrorBound::Absolute(20.0),
                 ..config()
             };
-            let stream = Stream {
+            let stream = ReplayedStream {
                 bound: config.bound,
                 ..stream(&trace)
             };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use barograph_model::{
     FORECAST_PREFIX, Knot, Level, NS_PER_S, Pattern, Projection, Quality, Selector, Value,
-    duration_ns,
+    duration_ns, seconds,
 };
 use rusqlite::Result;
 
@@ -189,10 +189,6 @@ fn value_beside(snapshot: &StreamsSnapshot, beside: &SnapshotStream, name: &str)
     let mut same = same.take_while(|stream| order(stream).is_eq());
     let (sample, _) = same.find(|stream| stream.node == beside.node)?.latest()?;
     sample.value.as_f64()
-}
-
-fn seconds(ns: i64) -> f64 {
-    ns as f64 / NS_PER_S as f64
 }
 
 fn nanoseconds(seconds: f64) -> i64 {

@@ -97,7 +97,7 @@ pub(super) fn loss(live: &Arc<Live>, _: &Arguments) -> Result<Batches> {
     Ok(one(rows))
 }
 
-/// What was not sent to another node that wants it.
+/// The samples that were not sent to another node that wants them.
 fn feed_losses(subscriber: &SubscribersRow) -> [(&'static str, u64); 5] {
     [
         (

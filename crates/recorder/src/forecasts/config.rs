@@ -10,7 +10,7 @@ use barograph_model::{ConfigError, ModelError, Selector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which streams are forecast, and with which confidence.
+/// The streams that are forecast, and the confidence of their forecasts.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForecastConfig {

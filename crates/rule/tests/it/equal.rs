@@ -224,8 +224,8 @@ fn labels(text: &str) -> Labels {
     descriptor(text, barograph_model::ValueType::Int).labels
 }
 
-/// The streams of a metric whose labels agree with a subject's; the one with the newest sample. Of equals
-/// the one that was added last.
+/// The streams of a metric whose labels agree with a subject's; the one with the newest sample. Of
+/// equals the one that was added last.
 fn other<'a>(pair: &'a Pair, subject: &str, metric: &str) -> Option<&'a Told> {
     let own = labels(subject);
     let agrees = |text: &str| {
@@ -335,7 +335,8 @@ proptest! {
     }
 }
 
-/// What a condition is of a subject: the pair of worlds, the subject's name, since when it is there.
+/// What a condition is of a subject: the pair of worlds, the subject's name, since when it is
+/// there.
 type Truth = fn(&Pair, &str, i64) -> Option<bool>;
 
 /// SQL, the metric of its subjects, whether it asks for absence, what it means.

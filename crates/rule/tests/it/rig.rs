@@ -22,8 +22,8 @@ impl Default for RuleRig {
     }
 }
 
-/// A stream that is called so: a counter when its name ends with `bytes`, whole when with `bytes` or
-/// `count`.
+/// A stream that is called so: a counter when its name ends with `bytes`, whole when with `bytes`
+/// or `count`.
 pub(crate) fn described(text: &str) -> Descriptor {
     let name = text.split('{').next().unwrap();
     let is_whole = name.ends_with("bytes") || name.ends_with("count");

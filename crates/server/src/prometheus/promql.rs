@@ -43,7 +43,7 @@ pub struct QueryContext<'a> {
     /// Most points, present or not, that a query holds at once; labels count by their bytes, 16 to
     /// a point.
     pub points_max: usize,
-    /// When to give up, by the clock's monotonic time, in ns.
+    /// Time at which the query is given up, by the clock's monotonic time, in ns.
     pub until_ns: i64,
     /// Called with the number of bytes that the samples of a read, or the points of the query,
     /// take; returns whether there is room.

@@ -1,7 +1,7 @@
 //! One source in the poller: how it is read, when it is read next, and what the poller counts about
 //! it.
 
-use barograph_model::{Clock, Labels, NS_PER_S, Sink};
+use barograph_model::{Clock, Labels, NS_PER_S, Sink, seconds};
 
 use crate::books::Books;
 use crate::config::IntervalCaps;
@@ -32,17 +32,17 @@ pub(super) struct PollerEntry {
     pub(super) name: &'static str,
     policy: IntervalPolicy,
     interval_ns: i64,
-    /// When the source is to be read next. Its deadline may be earlier: a check whether a slow read
-    /// hangs.
+    /// Time at which the source is to be read next. Its deadline may be earlier: a check whether a
+    /// slow read hangs.
     pub(super) next_read_ns: i64,
-    /// When the newest read was due. Fixed intervals are counted from here, so that sources whose
-    /// intervals are multiples of each other stay due at the same moments, for which the loop wakes
-    /// once.
+    /// Time at which the newest read was due. Fixed intervals are counted from here, so that
+    /// sources whose intervals are multiples of each other stay due at the same moments, for which
+    /// the loop wakes once.
     last_due_ns: i64,
-    /// A moment at which the source is due if its interval is fixed at whole seconds. Each source has
-    /// a second of its own, so that they do not all wait for each other at once.
+    /// A moment at which the source is due if its interval is fixed at whole seconds. Each source
+    /// has a second of its own, so that they do not all wait for each other at once.
     phase_ns: i64,
-    /// When the newest read began.
+    /// Time at which the newest read began.
     last_read_ns: Option<i64>,
     /// Whether this machine has nothing of the kind that the source reads, by the last read.
     pub(super) is_absent: bool,
@@ -358,7 +358,6 @@ impl PollerEntry {
         let mute = books.samples_last == 0 && (books.failing || self.feed.live() > 0);
         let now_ns = clock.now_ns();
         own.begin(clock.monotonic_ns());
-        let seconds = |ns: i64| ns as f64 / NS_PER_S as f64;
         facts.count(own, now_ns, SelfFact::Polls, books.polls);
         facts.count(own, now_ns, SelfFact::Errors, books.errors);
         facts.count(own, now_ns, SelfFact::Missed, books.missed);

@@ -124,8 +124,8 @@ fn calls_under_a_long_interval_leave_nothing_behind() {
         assert_eq!(sink.looks, call + 1);
         assert_eq!(poller.deadlines_ns.len(), 3, "one for each source");
     }
-    // 1,000 s have passed: the other sources were due once, each in its second, and the one that was
-    // called waits for the whole interval that it wants.
+    // 1,000 s have passed: the other sources were due once, each in its second, and the one that
+    // was called waits for the whole interval that it wants.
     let others_ns = 1_001 * NS_PER_S + 3_600 * NS_PER_S;
     assert_eq!(poller.next_deadline_ns(), others_ns);
     let called = clock.monotonic_ns() + long_ns;

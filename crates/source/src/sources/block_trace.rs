@@ -87,7 +87,7 @@ pub struct BlockTrace {
     missing: Option<MissingPart>,
     retry_ns: i64,
     auto: Option<Auto>,
-    /// When the pipe was last read or opened, in monotonic ns.
+    /// Time at which the pipe was last read or opened, in monotonic ns.
     drained_ns: i64,
     /// Seconds between the last two of these times.
     elapsed_s: f64,

@@ -25,7 +25,7 @@ use crate::util::helper::HelperConfig;
 use crate::util::millis::ns;
 use crate::{SourceConfig, SourceError};
 
-/// Which sources are read, how often, and with which settings.
+/// The sources that are read, their intervals and their settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourcesConfig {
@@ -46,7 +46,7 @@ pub struct SourcesConfig {
     pub network: NetworkConfig,
     /// Settings of the source of control groups.
     pub cgroup: CgroupConfig,
-    /// How the privileged helper is reached.
+    /// The way to the privileged helper.
     pub helper: HelperConfig,
     /// Settings of the source of disk health.
     pub health: HealthConfig,
@@ -117,7 +117,8 @@ impl SourcesConfig {
         Ok(())
     }
 
-    /// How the source of this name is polled: by its configuration, else by its entry in the table.
+    /// The way in which the source of this name is polled: by its configuration, else by its entry
+    /// in the table.
     pub fn poll_of(&self, name: &str) -> SourceConfig {
         let entry = TABLE.iter().find(|e| e.name == name);
         let mut poll = self.poll.get(name).cloned().unwrap_or_default();

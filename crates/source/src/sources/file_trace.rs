@@ -26,7 +26,7 @@ use crate::report::counted;
 use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{escape, lines, number};
-use crate::util::top::{Heavy, Multiply, Top, left_after};
+use crate::util::top::{Heavy, Multiply, TOLD_MIN, Top, left_after};
 use crate::{MissingPart, Source, SourceBatch, SourceCoverage, SourceError};
 
 /// Most processes that are listed at once.
@@ -35,8 +35,6 @@ const PROCESSES_MAX: usize = 65_536;
 const POSITIONS_MAX: usize = 65_536;
 /// Most extents that one move counts for: those nearest to its end.
 const EXTENTS_PER_MOVE_MAX: u64 = 256;
-/// A count that has decayed to less than this has no stream any more.
-const TOLD_MIN: f64 = 1.0 / 16.0;
 
 facts! {
     /// Facts of the sampling as a whole.
@@ -66,9 +64,9 @@ pub struct FileTraceConfig {
     /// Length of an extent, the part of a file whose moves are counted together, in bytes (at least
     /// 4096).
     pub extent_bytes: u64,
-    /// How many of the hottest extents have streams (at most 128).
+    /// Number of the hottest extents that have streams (at most 128).
     pub ranks: usize,
-    /// How many extents are counted at once (at most 65536).
+    /// Number of extents that are counted at once (at most 65536).
     pub counters: usize,
     /// Milliseconds after which a move counts half.
     pub half_life_ms: u64,

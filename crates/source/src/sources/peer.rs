@@ -47,8 +47,8 @@ const TIMEOUT_MS_MAX: u64 = 4000;
 pub struct PeerConfig {
     /// The peers; at most 256. Nothing is sent to anything else.
     pub peers: Vec<Peer>,
-    /// How the peers are asked: `tcp` those that have a port, `icmp` if the system permits it to
-    /// the agent.
+    /// The ways in which the peers are asked: `tcp` those that have a port, `icmp` if the system
+    /// permits it to the agent.
     pub methods: Vec<PeerMethod>,
     /// Milliseconds after which a peer that has not answered counts as unreachable; at most 4000.
     pub timeout_ms: u64,

@@ -5,6 +5,10 @@ use crate::util::parse::{Words, words};
 
 /// Length in bytes of the sectors in which the kernel counts, whatever the device's own are.
 pub(crate) const SECTOR_BYTES: u64 = 512;
+/// Most devices directly below one. RAID 10 of md has at most 384.
+pub(crate) const SLAVES_MAX: usize = 512;
+/// Shares of the requests for which latencies are given as quantiles.
+pub(crate) const LATENCY_SHARES: [f64; 3] = [0.5, 0.9, 0.99];
 
 /// The counters since the device appeared, except `inflight`, which is a present value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

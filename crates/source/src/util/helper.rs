@@ -35,7 +35,7 @@ pub(crate) const REMEDY: &str =
 /// Path at which the helper's program is installed.
 const INSTALLED: &str = "/usr/libexec/barograph/barograph-helper";
 
-/// How to reach the privileged helper, which some sources need for data that only root may read.
+/// The way to the privileged helper, which some sources need for data that only root may read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HelperConfig {

@@ -1,7 +1,7 @@
 //! Milliseconds, in which the configuration has times, as nanoseconds.
 
-/// Nanoseconds of a millisecond.
-pub(crate) const NS_PER_MS: i64 = 1_000_000;
+use barograph_model::NS_PER_MS;
+
 /// Usual time between reads of attributes that hardly ever change, in milliseconds.
 pub(crate) const ATTRIBUTES_INTERVAL_MS: u64 = 30_000;
 

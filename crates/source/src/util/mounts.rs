@@ -16,6 +16,7 @@ impl MountSign {
     }
 
     /// Whether the mount table has changed since the last call.
+    #[expect(clippy::disallowed_methods, reason = "it asks and does not wait")]
     pub(crate) fn has_changed(&self) -> bool {
         let Some(file) = &self.0 else {
             return false;

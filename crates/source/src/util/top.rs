@@ -14,6 +14,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
+/// A count that has decayed to less than this has no stream any more.
+pub(crate) const TOLD_MIN: f64 = 1.0 / 16.0;
+
 /// A thing that has a counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Heavy<K> {

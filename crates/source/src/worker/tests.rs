@@ -6,7 +6,7 @@ use barograph_model::{ManualClock, NS_PER_S};
 
 use super::*;
 
-/// How long a test waits for another thread before it fails.
+/// Longest time that a test waits for another thread before it fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A source whose reads do this.

@@ -1,12 +1,15 @@
 //! Offsets and limits of a calls file, as in `docs/reference/calls-format.md`.
 
+pub use barograph_model::CALL_PAYLOAD_BYTES_MAX as PAYLOAD_BYTES_MAX;
+
+pub(super) use crate::layout::BYTE_ORDER;
+
 /// The first eight bytes of the file.
 pub(super) const MAGIC: [u8; 8] = *b"BAROCAL\0";
 /// Major version of the format: files of another major version are refused.
 pub const CALLS_VERSION_MAJOR: u32 = 1;
 /// Minor version of the format: it grows with additions that older readers may ignore.
 pub const CALLS_VERSION_MINOR: u32 = 1;
-pub(super) const BYTE_ORDER: u32 = 0x0102_0304;
 
 pub(super) const HEADER_BYTES: usize = 4_096;
 /// Calls that a file holds at a time.
@@ -21,8 +24,6 @@ pub(super) const SLOT_WORDS: usize = (slot::AT_FRAME + 8) / 8;
 pub const NAME_BYTES_MAX: usize = 127;
 /// Longest encoding of a target's labels, in bytes.
 pub const TARGET_BYTES_MAX: usize = 512;
-/// Longest payload, in bytes.
-pub const PAYLOAD_BYTES_MAX: usize = 3_072;
 
 /// Offsets in the header.
 pub(super) mod header {

@@ -15,6 +15,7 @@ use super::layout::{
 };
 use super::reader::{CallsReader, check_header};
 use super::{Call, NextCall};
+use crate::layout::POSITION_MAX;
 use crate::line::rewrite;
 use crate::map::{FileMap, MapAccess};
 use crate::{Incarnation, StreamError};
@@ -150,7 +151,6 @@ impl CallsWriter {
     /// gone are not given again. Does nothing if the file is beyond that position.
     pub fn advance_to(&mut self, position: u64) {
         // Numbers at the end of the range cannot have been given.
-        const POSITION_MAX: u64 = 1 << 62;
         if position <= self.written || position > POSITION_MAX {
             return;
         }

@@ -1,12 +1,13 @@
 //! Offsets and limits of an ingest file, as in `docs/reference/ingest-format.md`.
 
+pub(super) use crate::layout::{BYTE_ORDER, POSITION_MAX};
+
 /// The first eight bytes of the file.
 pub(super) const MAGIC: [u8; 8] = *b"BAROING\0";
 /// Major version of the format: files of another major version are refused.
 pub const INGEST_VERSION_MAJOR: u32 = 1;
 /// Minor version of the format: it grows with additions that older readers may ignore.
 pub const INGEST_VERSION_MINOR: u32 = 2;
-pub(super) const BYTE_ORDER: u32 = 0x0102_0304;
 
 pub(super) const HEADER_BYTES: usize = 4_096;
 /// Bytes of a ring's head: the producer's words, and from [`head::TAIL`] on the agent's.
@@ -35,8 +36,6 @@ pub const BLOB_BYTES_MAX: usize = 64 << 10;
 pub(super) const DECLARATIONS_BYTES: usize = 1 << 20;
 /// A ring's writer reserves this part of the ring at a time (an eighth of the records).
 pub(super) const RESERVED_PARTS: u64 = 8;
-/// Largest position at which a ring is used: a larger one cannot come from counting records.
-pub(super) const POSITION_MAX: u64 = 1 << 62;
 /// Offset of the cells: they are in the header, so that a program that writes nothing else needs
 /// one page.
 pub const CELLS_AT: usize = 512;

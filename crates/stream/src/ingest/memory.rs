@@ -102,9 +102,9 @@ impl IngestMemory {
         fs::symlink_metadata(&self.path).is_ok_and(|m| identity(m) == self.identity)
     }
 
-    /// Makes the file system allocate the bytes, so that a full file system is an error here, and not
-    /// a fault at a store. Opens the path for that where the kernel has no other way (before Linux
-    /// 5.14).
+    /// Makes the file system allocate the bytes, so that a full file system is an error here, and
+    /// not a fault at a store. Opens the path for that where the kernel has no other way (before
+    /// Linux 5.14).
     pub(super) fn reserve(&self, at: usize, bytes: usize) -> io::Result<()> {
         match self.map.populate(at, bytes) {
             Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {

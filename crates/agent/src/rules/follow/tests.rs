@@ -1,4 +1,5 @@
-//! Tests of rules over streams of all nodes: which of them are followed, and what rules see of them.
+//! Tests of rules over streams of all nodes: which of them are followed, and what rules see of
+//! them.
 
 use barograph_model::{Clock, Descriptor, ManualClock, NS_PER_S, Name, Unit, ValueType};
 use barograph_rule::{Firing, RuleLimits};
@@ -91,7 +92,8 @@ impl ClusterRig {
         fired
     }
 
-    /// The number of followed segments, of streams by their own names, and by their names in the cluster.
+    /// The number of followed segments, of streams by their own names, and by their names in the
+    /// cluster.
     fn followed(&self) -> (usize, usize, usize) {
         let parts = &self.follower.parts;
         let own = parts.iter().map(|part| part.streams.len()).sum();

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use barograph_agent::MOVING_BYTES_PER_SECOND_MIN;
 use barograph_client::{LatestValue, Observer};
 use barograph_model::{Selector, Value};
 
-/// Least rate of a cause that is shown, in bytes per second.
-const MOVES: f64 = 1.0;
 /// Most lines of one kind of cause.
 const LINES_MAX: usize = 4;
 /// The root control group, which holds the sum of all others and so names nobody.
@@ -123,7 +122,8 @@ fn joined(kind: &'static str, rates: Vec<Rate>) -> Vec<Cause> {
             read,
             write,
         });
-    let causes = causes.filter(|cause| cause.sum() >= MOVES && cause.name != ROOT);
+    let causes =
+        causes.filter(|cause| cause.sum() >= MOVING_BYTES_PER_SECOND_MIN && cause.name != ROOT);
     causes.collect()
 }
 

@@ -6,8 +6,8 @@ use barograph_model::SqlLimits;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-/// One row for each node that is known, worst first: those that are not heard, saturated ones, those
-/// whose sentence is not calm, the busiest.
+/// One row for each node that is known, worst first: those that are not heard, saturated ones,
+/// those whose sentence is not calm, the busiest.
 const NODES: &str = "
     WITH known AS (SELECT node FROM nodes UNION SELECT node FROM peers),
     busy AS (

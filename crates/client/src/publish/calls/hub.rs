@@ -16,7 +16,7 @@ use super::inbox::Inbox;
 use super::listen::Listener;
 use super::outbox::Outbox;
 use super::schedule::{FrameReached, Schedule};
-use super::{Declarer, EPOCH, TriggerHandler, new_number};
+use super::{Declarer, EPOCH, HandlerCode, new_number};
 use crate::publish::PublishError;
 use crate::publish::clock::clock;
 use crate::publish::knob::{self, CheckedKnob, DECLARED_MAX, KnobCell};
@@ -29,7 +29,7 @@ const LOOK_NS_MIN: i64 = 1_000_000_000;
 const ASK_NS: i64 = 500_000_000;
 /// Most polls and frames between two readings of the clock, in case the thread becomes slower.
 const LOOKS_MAX: i64 = 64;
-/// Like `LOOKS_MAX`, for a program that declares no trigger and no knob: it only checks its own
+/// Like `LOOKS_MAX`, for a program that declares no handler and no knob: it only checks its own
 /// file.
 const LOOKS_IDLE_MAX: i64 = 1_024;
 
@@ -42,9 +42,9 @@ pub(in crate::publish) struct Hub {
     pub(super) life: u32,
     /// Whether this is a child that has not repeated its declarations yet.
     pub(super) is_forked: bool,
-    /// Triggers by name, in the order of their declarations: one of the process, and one of each
+    /// Handlers by name, in the order of their declarations: one of the process, and one of each
     /// publication.
-    pub(super) triggers: BTreeMap<String, Vec<Trigger>>,
+    pub(super) handlers: BTreeMap<String, Vec<DeclaredHandler>>,
     pub(super) knobs: Vec<Knob>,
     pub(super) file: File,
     pub(super) inbox: Inbox,
@@ -59,22 +59,22 @@ pub(in crate::publish) struct Hub {
     pub(super) failure: Option<String>,
 }
 
-/// A trigger that is handled here, by the process or by one of its publications.
-pub(super) struct Trigger {
-    /// `None` for a trigger of the process.
+/// A handler that the process or one of its publications has declared.
+pub(super) struct DeclaredHandler {
+    /// `None` for a handler of the process.
     publication: Option<u32>,
     /// Labels of the publication.
     labels: Pairs,
     /// The process with these labels; `None` before they are known.
     subject: Option<CallSubject>,
-    /// Time of the declaration, ns since the epoch; earlier calls are not for this trigger.
+    /// Time of the declaration, ns since the epoch; earlier calls are not for this handler.
     since_ns: i64,
     /// Owner of the handler.
     pub(super) owner: u64,
     /// Number of the handler, unique in the process.
     pub(super) number: u64,
     /// `None` while it runs, and after its publisher was closed.
-    pub(super) handler: Option<TriggerHandler>,
+    pub(super) code: Option<HandlerCode>,
 }
 
 /// A knob that is declared here.
@@ -101,7 +101,7 @@ pub(super) struct CallsWord {
 /// The remains of an opening, to be ended without the lock.
 #[must_use]
 pub(super) struct EndedHub {
-    triggers: BTreeMap<String, Vec<Trigger>>,
+    handlers: BTreeMap<String, Vec<DeclaredHandler>>,
     listener: Option<Listener>,
 }
 
@@ -110,7 +110,7 @@ impl EndedHub {
         if let Some(listener) = self.listener {
             listener.stop();
         }
-        drop(self.triggers);
+        drop(self.handlers);
     }
 }
 
@@ -120,7 +120,7 @@ impl Hub {
             generation: 0,
             life: 0,
             is_forked: false,
-            triggers: BTreeMap::new(),
+            handlers: BTreeMap::new(),
             knobs: Vec::new(),
             file: File::none(),
             inbox: Inbox::new(),
@@ -135,7 +135,7 @@ impl Hub {
 
     /// Whether nothing is declared, so that no call can come.
     pub(super) fn is_idle(&self) -> bool {
-        self.triggers.is_empty() && self.knobs.is_empty()
+        self.handlers.is_empty() && self.knobs.is_empty()
     }
 
     /// Lets go of the calls in a child, right after the fork: they are the parent's.
@@ -156,7 +156,7 @@ impl Hub {
     pub(super) fn belong_to(&mut self, generation: u32) -> EndedHub {
         if self.generation == generation {
             return EndedHub {
-                triggers: BTreeMap::new(),
+                handlers: BTreeMap::new(),
                 listener: None,
             };
         }
@@ -167,64 +167,68 @@ impl Hub {
         self.failure = before.failure.take();
         EPOCH.fetch_add(1, Memory::Release);
         EndedHub {
-            triggers: before.triggers,
+            handlers: before.handlers,
             listener: before.listener,
         }
     }
 
     /// Sets a handler and returns the one that was there before.
-    pub(super) fn declare_trigger(
+    pub(super) fn declare_handler(
         &mut self,
         by: Declarer<'_>,
         name: &str,
         help: &str,
         since_ns: i64,
-        handler: TriggerHandler,
-    ) -> Result<Option<TriggerHandler>, PublishError> {
+        code: HandlerCode,
+    ) -> Result<Option<HandlerCode>, PublishError> {
         self.renew()?;
-        if self.trigger_mut(name, by.publication).is_none() {
-            if self.triggers.values().map(Vec::len).sum::<usize>() >= DECLARED_MAX {
+        if self.handler_mut(name, by.publication).is_none() {
+            if self.handlers.values().map(Vec::len).sum::<usize>() >= DECLARED_MAX {
                 return Err(PublishError::Full { name: name.into() });
             }
             let help = text_start(help, HELP_BYTES_MAX);
             let labels = {
                 let mut state = state::lock();
                 let (application, of) = (by.application, by.publication);
-                state.trigger(by.generation, application, by.labels, of, name, help)?;
+                state.handler(by.generation, application, by.labels, of, name, help)?;
                 of.map_or_else(Pairs::new, |of| state.labels_of(of))
             };
-            let named = self.triggers.entry(name.to_owned()).or_default();
-            named.push(Trigger {
+            let named = self.handlers.entry(name.to_owned()).or_default();
+            named.push(DeclaredHandler {
                 publication: by.publication,
                 labels,
                 subject: None,
                 since_ns,
                 owner: by.owner,
                 number: 0,
-                handler: None,
+                code: None,
             });
         }
         self.know_ourselves()?;
-        let trigger = self.trigger_mut(name, by.publication);
-        let Some(trigger) = trigger else {
+        let declared = self.handler_mut(name, by.publication);
+        let Some(declared) = declared else {
             return Err(PublishError::Closed);
         };
-        trigger.owner = by.owner;
-        trigger.number = new_number();
-        let before = trigger.handler.replace(handler);
+        declared.owner = by.owner;
+        declared.number = new_number();
+        let before = declared.code.replace(code);
         EPOCH.fetch_add(1, Memory::Release);
         Ok(before)
     }
 
-    fn trigger_mut(&mut self, name: &str, publication: Option<u32>) -> Option<&mut Trigger> {
-        let mut named = self.triggers.get_mut(name)?.iter_mut();
+    fn handler_mut(
+        &mut self,
+        name: &str,
+        publication: Option<u32>,
+    ) -> Option<&mut DeclaredHandler> {
+        let mut named = self.handlers.get_mut(name)?.iter_mut();
         named.find(|t| t.publication == publication)
     }
 
     /// The handlers that a call matches, in the order in which they run: publications, and `None`
     /// for the process.
     pub(super) fn meant(&self, call: &Call) -> Vec<Option<u32>> {
-        let named = self.triggers.get(&call.name).map_or(&[][..], Vec::as_slice);
+        let named = self.handlers.get(&call.name).map_or(&[][..], Vec::as_slice);
         let meant = named.iter().filter(|t| t.is_meant(call));
         meant.map(|t| t.publication).collect()
     }
@@ -235,9 +239,9 @@ impl Hub {
         &mut self,
         name: &str,
         publication: Option<u32>,
-    ) -> Option<(u64, TriggerHandler)> {
-        let trigger = self.trigger_mut(name, publication)?;
-        Some((trigger.number, trigger.handler.take()?))
+    ) -> Option<(u64, HandlerCode)> {
+        let declared = self.handler_mut(name, publication)?;
+        Some((declared.number, declared.code.take()?))
     }
 
     pub(super) fn declare_knob(
@@ -306,8 +310,8 @@ impl Hub {
         };
         // The agent learns of the declarations now, not only at the next put.
         process.tell_agent();
-        for trigger in self.triggers.values_mut().flatten() {
-            trigger.subject = Some(who.subject(&trigger.labels));
+        for handler in self.handlers.values_mut().flatten() {
+            handler.subject = Some(who.subject(&handler.labels));
         }
         for knob in &mut self.knobs {
             knob.subject = Some(who.subject(&knob.labels));
@@ -326,8 +330,8 @@ impl Hub {
         self.know_ourselves()?;
         let _ = state::take_remade();
         self.is_forked = false;
-        let triggers = self.triggers.values_mut().flatten();
-        triggers.for_each(|t| t.since_ns = now_ns);
+        let handlers = self.handlers.values_mut().flatten();
+        handlers.for_each(|t| t.since_ns = now_ns);
         self.knobs.iter_mut().for_each(|k| k.since_ns = now_ns);
         (0..self.knobs.len()).for_each(|knob| self.outbox.put(knob));
         Ok(())
@@ -348,10 +352,10 @@ impl Hub {
         let word = self.word();
         let value = word.load(Memory::Acquire);
         if !self.is_forked {
-            let (triggers, knobs, schedule) = (&self.triggers, &self.knobs, &self.schedule);
+            let (handlers, knobs, schedule) = (&self.handlers, &self.knobs, &self.schedule);
             let is_ours = |call: &Call| match call.kind {
                 CallKind::Trigger => {
-                    let named = triggers.get(&call.name);
+                    let named = handlers.get(&call.name);
                     named.is_some_and(|named| named.iter().any(|t| t.is_meant(call)))
                 }
                 CallKind::Knob => knobs.iter().any(|k| k.is_meant(call)) && !schedule.has(call),
@@ -469,15 +473,15 @@ impl Hub {
         &mut self,
         name: &str,
         number: u64,
-        handler: TriggerHandler,
-    ) -> Result<(), TriggerHandler> {
-        let mut named = self.triggers.get_mut(name).into_iter().flatten();
+        code: HandlerCode,
+    ) -> Result<(), HandlerCode> {
+        let mut named = self.handlers.get_mut(name).into_iter().flatten();
         match named.find(|t| t.number == number) {
             Some(t) => {
-                t.handler = Some(handler);
+                t.code = Some(code);
                 Ok(())
             }
-            None => Err(handler),
+            None => Err(code),
         }
     }
 
@@ -513,8 +517,8 @@ fn pace(seen: &mut CallsSeen, looks_max: i64) {
     seen.asked_ns = now_ns;
 }
 
-impl Trigger {
-    /// Whether a call of this name matches the trigger.
+impl DeclaredHandler {
+    /// Whether a call of this name matches the handler.
     fn is_meant(&self, call: &Call) -> bool {
         is_meant(self.subject.as_ref(), self.since_ns, call)
     }

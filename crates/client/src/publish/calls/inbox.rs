@@ -89,9 +89,9 @@ impl Inbox {
         self.waiting.push_back(call);
     }
 
-    /// The oldest waiting call, or the oldest waiting trigger.
-    pub(super) fn next(&mut self, is_trigger_wanted: bool) -> Option<Call> {
-        if !is_trigger_wanted {
+    /// The oldest waiting call, or the oldest that waits for a handler.
+    pub(super) fn next(&mut self, is_for_handler: bool) -> Option<Call> {
+        if !is_for_handler {
             return self.waiting.pop_front();
         }
         self.next_of(CallKind::Trigger)
@@ -123,7 +123,7 @@ impl Inbox {
         self.waiting.is_empty()
     }
 
-    pub(super) fn has_triggers(&self) -> bool {
+    pub(super) fn has_for_handlers(&self) -> bool {
         self.waiting.iter().any(|c| c.kind == CallKind::Trigger)
     }
 

@@ -1,4 +1,4 @@
-//! The listener: a thread that sleeps until a trigger is fired, for programs that do not want to
+//! The listener: a thread that sleeps until a handler is called, for programs that do not want to
 //! poll.
 #![expect(
     unsafe_code,
@@ -71,11 +71,11 @@ fn attend(life: u32, is_over: &AtomicBool) {
         if hub.life != life {
             return;
         }
-        let (hub, looked, _) = run(hub, CallsPart::Triggers);
+        let (hub, looked, _) = run(hub, CallsPart::Handlers);
         if hub.life != life {
             return;
         }
-        let has_more = hub.inbox.has_triggers() && !hub.is_running;
+        let has_more = hub.inbox.has_for_handlers() && !hub.is_running;
         let reader = hub.file.reader();
         drop(hub);
         match reader {

@@ -1,7 +1,7 @@
 //! Evaluates the syntax tree. Every operator works on whole series, so each series is read and
 //! walked once.
 
-use barograph_model::Span;
+use barograph_model::{Span, seconds};
 use promql_parser::parser::token::{T_LAND, T_LOR, T_LUNLESS};
 use promql_parser::parser::{
     AggregateExpr, AtModifier, BinModifier, BinaryExpr, Call, Expr, MatrixSelector, Offset,
@@ -308,7 +308,6 @@ impl Evaluation<'_> {
     fn call(&self, call: &Call) -> Result<Value<'_>, PromFault> {
         let name = call.func.name;
         let arguments: Vec<&Expr> = call.args.args.iter().map(|a| strip(a)).collect();
-        let seconds = |ns: i64| ns as f64 / 1e9;
         Ok(match (name, arguments.as_slice()) {
             ("time", []) => Value::Scalar(self.at_each(seconds)?),
             ("pi", []) => Value::Scalar(self.at_each(|_| std::f64::consts::PI)?),

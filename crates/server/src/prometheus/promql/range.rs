@@ -1,6 +1,6 @@
 //! Functions of a range, computed from the looks within a window.
 
-use barograph_model::NS_PER_S;
+use barograph_model::seconds;
 
 use super::PromFault;
 use super::functions::{add, quantile};
@@ -55,10 +55,6 @@ pub(super) fn function(name: &str) -> Result<RangeFunction, PromFault> {
             )));
         }
     })
-}
-
-fn seconds(ns: i64) -> f64 {
-    ns as f64 / NS_PER_S as f64
 }
 
 /// The growth within the whole range, extrapolated as far as the looks near its edges allow. For a

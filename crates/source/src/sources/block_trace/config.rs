@@ -4,7 +4,7 @@ use barograph_model::NS_PER_S;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// When requests are traced.
+/// The times at which requests are traced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockTraceMode {
@@ -32,10 +32,10 @@ pub struct BlockTraceConfig {
     /// Length of an extent, the part of a device whose requests are counted together, in bytes (at
     /// least 4096).
     pub extent_bytes: u64,
-    /// How many of the hottest extents of a device have streams (at most 128).
+    /// Number of a device's hottest extents that have streams (at most 128).
     pub ranks: usize,
-    /// How many extents of a device are counted at once (at most 65536); the error of a count is at
-    /// most one `counters`th of all requests.
+    /// Number of a device's extents that are counted at once (at most 65536); the error of a count
+    /// is at most one `counters`th of all requests.
     pub counters: usize,
     /// Milliseconds after which a request counts half.
     pub half_life_ms: u64,

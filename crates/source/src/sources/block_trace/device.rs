@@ -1,21 +1,17 @@
 //! One device and its requests: its hot extents, and how long its requests take.
 
 use crate::fact::{FactSet, facts, int};
-use crate::util::diskstats::SECTOR_BYTES;
-use crate::util::top::{Heavy, Top};
+use crate::util::diskstats::{LATENCY_SHARES, SECTOR_BYTES};
+use crate::util::top::{Heavy, TOLD_MIN, Top};
 use crate::{BlockTraceConfig, SourceBatch};
 
 use super::histogram::Histogram;
 use super::issuers::Issuers;
 use super::line::{Issuer, Operation, TraceRequest};
 
-/// A count that has decayed to less than this has no stream any more.
-const TOLD_MIN: f64 = 1.0 / 16.0;
 /// A device whose count of requests has decayed to less than this is forgotten until it has new
 /// ones.
 const KEPT_MIN: f64 = 1.0 / 1024.0;
-/// The shares of the quantiles.
-const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
 
 facts! {
     /// Facts of the requests to one device.
@@ -58,7 +54,7 @@ const WRITE: Told = Told {
     size: [Some(Fact::WriteSizeP50), None, Some(Fact::WriteSizeP99)],
 };
 
-/// The facts of one direction, in the order of [`SHARES`].
+/// The facts of one direction, in the order of [`LATENCY_SHARES`].
 struct Told {
     latency: [Fact; 3],
     size: [Option<Fact>; 3],
@@ -194,7 +190,7 @@ impl Direction {
     fn put(&self, now_ns: i64, batch: &mut SourceBatch, facts: &mut FactSet<Fact>, told: &Told) {
         let quantiles = |histogram: &Option<Histogram>| {
             let histogram = histogram.as_ref()?;
-            (histogram.total() >= TOLD_MIN).then(|| histogram.quantiles(SHARES))?
+            (histogram.total() >= TOLD_MIN).then(|| histogram.quantiles(LATENCY_SHARES))?
         };
         let seconds = |ns: u64| ns as f64 / 1e9;
         match quantiles(&self.latency_ns) {

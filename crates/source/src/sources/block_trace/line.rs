@@ -97,8 +97,8 @@ pub fn parse(line: &[u8]) -> TraceLine {
     }
 }
 
-/// The process that issued the request, from a line for which [`parse`] gives [`TraceLine::Issue`]: `
-/// fio-1235    (   1234) [000] .....   123.456789: block_rq_issue: …`.
+/// The process that issued the request, from a line for which [`parse`] gives [`TraceLine::Issue`]:
+/// ` fio-1235 ( 1234) [000] ..... 123.456789: block_rq_issue: …`.
 pub fn issuer(line: &[u8]) -> Option<Issuer<'_>> {
     let event = line.windows(ISSUE.len()).position(|part| part == ISSUE)?;
     let before = &line[..event];

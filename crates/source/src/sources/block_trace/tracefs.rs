@@ -221,8 +221,8 @@ fn is_left(name: &str) -> bool {
     parse().is_some_and(|(pid, start)| started(pid) != Some(start))
 }
 
-/// When a living process started, in ticks since the boot. Together with the number of the process
-/// it is unique (`/proc/PID/stat`, fields 3 and 22; proc_pid_stat(5)).
+/// Time at which a living process started, in ticks since the boot. Together with the number of the
+/// process it is unique (`/proc/PID/stat`, fields 3 and 22; proc_pid_stat(5)).
 fn started(pid: u32) -> Option<u64> {
     let mut bytes = Vec::new();
     let mut stat = HeldFile::until_end(PathBuf::from(format!("/proc/{pid}/stat")));

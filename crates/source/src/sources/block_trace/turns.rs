@@ -44,7 +44,7 @@ pub(super) struct Turns {
     budget_ns: f64,
     disks: Vec<Disk>,
     looked_ns: Option<i64>,
-    /// When the newest turn began.
+    /// Time at which the newest turn began.
     begun_ns: Option<i64>,
     state: State,
     read_ns: f64,

@@ -7,14 +7,12 @@ use std::path::{Path, PathBuf};
 
 use crate::SourceError;
 use crate::sources::disk::STANDBY_PREFIXES;
-use crate::util::diskstats::Counters;
+use crate::util::diskstats::{Counters, SLAVES_MAX};
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::{escape, lines, sole_number, sole_text, words};
 
 /// Most levels of stacked devices that are followed: more than any that are made on purpose.
 const DEPTH_MAX: usize = 8;
-/// Most devices directly below one. RAID 10 of md has at most 384.
-const SLAVES_MAX: usize = 512;
 /// Most names in the directory of one disk.
 const NAMES_MAX: usize = 512;
 /// Prefixes of names that determine the kind, where nothing in `/sys` does.

@@ -8,6 +8,8 @@
 
 use barograph_model::NS_PER_S;
 
+use crate::util::diskstats::LATENCY_SHARES;
+
 /// Number of slices of the window, which spans 45 to 60 seconds.
 const SLICES: usize = 4;
 const SLICE_NS: i64 = 15 * NS_PER_S;
@@ -19,8 +21,6 @@ const BUCKETS: usize = 192;
 /// Least total time of an interval, in ms. The kernel's times are whole milliseconds: an interval
 /// with fewer has no reliable mean, and is joined with those after it.
 const CERTAIN_MS: u64 = 4;
-/// The shares of the quantiles.
-const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
 
 /// Requests of about the same latency: their number and their total time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -124,7 +124,10 @@ impl Latencies {
                 ms += u64::from(slice[place].ms);
             }
             passed += ops;
-            while wanted < SHARES.len() && ops > 0 && passed as f64 >= SHARES[wanted] * all as f64 {
+            while wanted < LATENCY_SHARES.len()
+                && ops > 0
+                && passed as f64 >= LATENCY_SHARES[wanted] * all as f64
+            {
                 quantiles[wanted] = ms as f64 / (ops as f64 * 1e3);
                 wanted += 1;
             }

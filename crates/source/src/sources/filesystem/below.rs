@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::sources::btrfs;
 use crate::tier::whole_disk;
+use crate::util::diskstats::SLAVES_MAX;
 use crate::util::file::{HeldFile, SysRoot, names_in};
 use crate::util::parse::sole_text;
 
@@ -13,8 +14,6 @@ use super::mountinfo::Mount;
 
 /// Most levels of stacked devices that are followed.
 const DEPTH_MAX: usize = 8;
-/// Most devices directly below one.
-const SLAVES_MAX: usize = 512;
 /// Devices that are no disk: their storage is a file, another machine or memory.
 const NO_DISK: [&str; 7] = ["loop", "nbd", "rbd", "drbd", "zram", "ram", "ublkb"];
 

@@ -79,7 +79,7 @@ struct Followed {
     label: String,
     facts: FactSet<Job>,
     counts: JobCounters,
-    /// When the job was last among those with the most new bytes, and had some.
+    /// Time at which the job was last among those with the most new bytes, and had some.
     top_ns: i64,
     seen_ns: i64,
 }

@@ -66,7 +66,8 @@ pub(super) struct JobEntry<'a> {
     /// The job's name as in the file, without quotes.
     pub(super) job: &'a [u8],
     pub(super) counts: JobCounters,
-    /// When counting began, in nanoseconds of some clock; 0 if the release does not give it.
+    /// Time at which counting began, in nanoseconds of some clock; 0 if the release does not give
+    /// it.
     pub(super) start: u64,
     /// Nanoseconds from `start` to the job's newest operation; 0 if the release does not give it.
     pub(super) elapsed_ns: u64,

@@ -125,6 +125,10 @@ impl Round {
     }
 
     /// Takes the answers that have arrived, or arrive within `wait`.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a slow source waits for answers on the thread that reads it"
+    )]
     fn take(&mut self, wait: Duration) -> Result<(), Errno> {
         let wait = Timespec {
             tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),

@@ -24,7 +24,7 @@ pub(super) fn system() -> LookUp {
 struct Entry {
     name: Arc<str>,
     newest: Option<Result<IpAddr, String>>,
-    /// When the name is looked up again.
+    /// Time at which the name is looked up again.
     due_ns: i64,
     /// Whether the name waits for the thread or is being looked up.
     open: bool,

@@ -1,9 +1,10 @@
 //! The bytes of processes that have ended.
 //!
 //! When a process waits for a child that has ended, the kernel adds the child's bytes to its own
-//! (`wait_task_zombie` in `kernel/exit.c`). Bytes that the child's counters showed already would then
-//! be counted twice, and its parent, such as a shell, would be named as the one who wrote them. They
-//! are taken off the parent's counters. Bytes of children that no scan has seen stay there.
+//! (`wait_task_zombie` in `kernel/exit.c`). Bytes that the child's counters showed already would
+//! then be counted twice, and its parent, such as a shell, would be named as the one who wrote
+//! them. They are taken off the parent's counters. Bytes of children that no scan has seen stay
+//! there.
 
 use std::collections::HashMap;
 

@@ -54,7 +54,8 @@ pub(super) fn io(bytes: &[u8]) -> Option<ProcessIo> {
 }
 
 /// Parses the command, the number of the parent, and the start in ticks since boot:
-/// `4711 (a (b) c) S 1 …`. A command may contain blanks and brackets, so it ends at the last bracket.
+/// `4711 (a (b) c) S 1 …`. A command may contain blanks and brackets, so it ends at the last
+/// bracket.
 pub(super) fn stat(bytes: &[u8]) -> Option<(&[u8], u32, u64)> {
     /// Field 4, counted from the state, which is field 3.
     const PARENT: usize = 1;
