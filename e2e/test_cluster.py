@@ -359,6 +359,41 @@ def test_who_does_not_belong_is_refused_with_the_reason(start: Start) -> None:
     eventually(lambda: "rename one of the two" in refusals(namesake), "the reason at the namesake")
     assert a.ask("node", "list") == []
     assert "refused" in a.out("cluster", "status")
+    # A stranger that comes and goes is told once.
+    for _ in range(2):
+        stranger.stop()
+        stranger.start()
+    eventually(lambda: refusals(a).count("of cluster other") == 1, "the reason, once")
+    # What was repaired is told no longer, and what was not is.
+    stranger.stop()
+    at = stranger.options.index("other")
+    stranger.options[at] = "rack"
+    stranger.start()
+    eventually(lambda: peer(a, "s")["state"] == "connected", "the stranger belongs to the cluster now")
+    eventually(lambda: "of cluster" not in refusals(a), "it is refused no longer")
+    assert "rename one of the two" in refusals(a)
+    advice = a.out("doctor")
+    assert "a node is refused" in advice and "of cluster other" not in advice
+    namesake.stop()
+    eventually(lambda: refusals(a) == "", "nobody is refused")
+    assert "a node is refused" not in a.out("doctor") and "refused  " not in a.out("cluster", "status")
+    assert a.ask("cluster", "status")["refused_hellos"] >= 4
+
+
+def test_an_address_at_which_nobody_answers_is_named(start: Start) -> None:
+    address, (a,) = cluster(start, ["a"])
+    dead = free_address()
+    b = start("--node", "b", "--cluster", "rack", "--listen", "127.0.0.1:0", "--peer", address, "--peer", dead, config=QUICK)
+    eventually(lambda: peer(b, "a")["state"] == "connected", "the other node")
+    advice = b.out("doctor")
+    assert "1 of 1 other nodes are connected" in advice
+    assert "nobody answers at addresses of cluster.peers" in advice and f"{dead} (" in advice and f"{address} (" not in advice
+    assert "no other node is known" not in advice
+    assert "nobody answers" not in a.out("doctor")
+    # An agent comes to that address, and nothing is wrong any more.
+    start("--node", "c", "--cluster", "rack", "--listen", dead, config=QUICK)
+    eventually(lambda: peer(b, "c")["state"] == "connected", "the node at the other address")
+    assert "nobody answers" not in b.out("doctor")
 
 
 def test_what_is_wrong_in_the_configuration_is_said(start: Start, tmp_path: Path) -> None:

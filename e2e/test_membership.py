@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from harness import BARO, QUICK, Agent, environment, eventually
-from test_cluster import free_address, peer
+from test_cluster import Start, free_address, peer
 
 FREE = "memory.available.bytes"
 ADDRESSES = {"a": "10.87.0.1", "b": "10.87.0.2"}
@@ -93,6 +93,25 @@ def test_certificates_of_somebody_else_are_refused_at_the_start(tmp_path: Path) 
     done("init", "rack", "--node", "a", "--state-dir", agent.state_dir)
     failed = subprocess.run(agent.command(), capture_output=True, text=True, timeout=60, env=environment())
     assert failed.returncode == 1 and "is of rack/a" in failed.stderr, failed
+
+
+def test_who_has_a_certificate_of_another_authority_is_told_how_to_find_out(start: Start) -> None:
+    address = free_address()
+    a = start("--node", "a", "--cluster", "rack", "--listen", address)
+    b = start("--node", "b", "--cluster", "rack", "--listen", "127.0.0.1:0", "--peer", address)
+    # As the guide says: the links that are not taken are logged.
+    a.prefix = ["env", "BAROGRAPH_LOG=warn,zenoh_link_tls=debug"]
+    for agent in (a, b):
+        agent.stop()
+        done("init", "rack", "--node", agent.node, "--state-dir", agent.state_dir)
+        agent.start()
+    eventually(lambda: "Can not accept TLS connection" in a.output(), "the link that is not taken")
+    advice = b.out("doctor")
+    assert "no other node is known" in advice and f"somebody answers at {address}" in advice
+    assert "another authority" in advice and "a node is refused" not in advice
+    for agent in (a, b):
+        status = agent.ask("cluster", "status")
+        assert (status["refusals"], status["refused_hellos"]) == ([], 0)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../../crates/fabric/tests/it/exercise.rs"]
+#[expect(dead_code, reason = "another target uses the rest")]
 mod exercise;
 
 fuzz_target!(|body: &[u8]| {

@@ -88,7 +88,7 @@ const OF_NODE: [(&str, &str, Kind, &str); 5] = [
         "fabric.refused.messages",
         "messages",
         Kind::Counter,
-        "Messages that came and were not taken in: nobody vouched for the sender, or too much waited",
+        "Messages that came and were not taken in: nobody vouched for the sender, too much waited, or they broke a rule",
     ),
 ];
 
@@ -289,6 +289,7 @@ mod tests {
             catching_up: 0,
             waiting: 0,
             kept: 0,
+            refused_hellos: 0,
             refusals: Vec::new(),
         }
     }

@@ -340,6 +340,7 @@ impl Fabric {
             insights,
             fabric,
             cluster: config.name.clone(),
+            peer_addresses: json!(config.peers),
             node: node.to_owned(),
             run_dir: run_dir.clone(),
             clock: Arc::clone(clock),
@@ -413,6 +414,8 @@ struct FabricShell {
     insights: ClusterInsightsDesk,
     fabric: FabricNode<ZenohTransport>,
     cluster: String,
+    /// The addresses of `cluster.peers`.
+    peer_addresses: Json,
     node: String,
     run_dir: RunDir,
     clock: Arc<dyn Clock>,
@@ -465,6 +468,7 @@ impl FabricShell {
         self.state.set(peers, status);
         cluster["cluster"] = json!(self.cluster);
         cluster["node"] = json!(self.node);
+        cluster["peer_addresses"] = self.peer_addresses.clone();
         cluster["insights_refused"] = json!(self.insights.refused());
         cluster["watches_refused"] = json!(self.insights.watches_refused());
         let transport = self.fabric.transport();

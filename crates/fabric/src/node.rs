@@ -3,7 +3,7 @@
 //! It is a step that a shell repeats, over any transport. The segments of mirrors are files of the
 //! run directory; all else is memory.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barograph_model::NS_PER_S;
@@ -28,7 +28,7 @@ const EVENTS_MAX: usize = 4_096;
 const KEEP_NS: i64 = 600 * NS_PER_S;
 /// Most nodes that are known at a time.
 const NODES_MAX: usize = 4_096;
-/// Most refusals that are remembered.
+/// Most refusals that are told at a time.
 const REFUSALS_MAX: usize = 64;
 /// Longest time between two steps, in ns.
 const STEP_NS_MAX: i64 = NS_PER_S;
@@ -43,7 +43,8 @@ pub struct FabricNode<T> {
     publisher: Publisher,
     own_scopes: OwnScopes,
     nodes: BTreeMap<Arc<str>, OtherNode>,
-    refusals: VecDeque<String>,
+    /// Frames that broke a rule, or were of a newer version.
+    refused_frames: u64,
     changes: u64,
     tidied_ns: i64,
     /// Number of the next feed: no two feeds of this node have the same.
@@ -94,7 +95,9 @@ pub struct FabricStatus {
     /// Selectors of streams that are demanded and for which the subscription to one node has no room, at
     /// most.
     pub selectors_left_out: usize,
-    /// Why nodes do not work with this one.
+    /// Hellos of nodes that do not work with this one, each time that one came.
+    pub refused_hellos: u64,
+    /// Why nodes that are there now do not work with this one, each reason once.
     pub refusals: Vec<String>,
 }
 
@@ -116,7 +119,7 @@ impl<T: Transport> FabricNode<T> {
             publisher: Publisher::new(segment),
             own_scopes: OwnScopes::default(),
             nodes: BTreeMap::new(),
-            refusals: VecDeque::new(),
+            refused_frames: 0,
             changes: 0,
             tidied_ns: now_ns,
             next_feed: now_ns.unsigned_abs(),
@@ -197,7 +200,7 @@ impl<T: Transport> FabricNode<T> {
         self.publisher.subscribed()
     }
 
-    /// A number that grows whenever a node appears, goes or is refused.
+    /// A number that grows whenever a node appears or goes.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -213,15 +216,12 @@ impl<T: Transport> FabricNode<T> {
             self.changes += 1;
         }
         match event {
-            TransportEvent::Appeared(node) => self.appeared(node, now_ns),
+            TransportEvent::Appeared(node) => _ = self.appeared(node, now_ns),
             TransportEvent::Gone(node) => {
                 self.questions.gone(&node, now_ns);
                 if let Some(other) = self.nodes.get_mut(&node) {
                     other.is_connected = false;
                 }
-            }
-            TransportEvent::Refused(refusal) => {
-                self.refuse(refusal.to_string());
             }
             TransportEvent::Message { from, bytes } => self.message(&from, &bytes, now_ns),
         }
@@ -274,14 +274,30 @@ impl<T: Transport> FabricNode<T> {
             past: feeds.past,
             lost: feeds.lost,
             unsent: carried.unsent,
-            unreceived: carried.unreceived.saturating_add(self.questions.refused),
+            unreceived: carried.unreceived + self.questions.refused + self.refused_frames,
             refused: self.publisher.refused(),
             catching_up,
             waiting,
             selectors_left_out: self.left_out(),
             kept: self.nodes.values().filter(|other| other.is_kept()).count(),
-            refusals: self.refusals.iter().cloned().collect(),
+            refused_hellos: carried.refused,
+            refusals: self.refusals(),
         }
+    }
+
+    /// Why nodes that are there now do not work with this one.
+    fn refusals(&self) -> Vec<String> {
+        let refusals = self.transport.refusals().into_iter();
+        let mut told: BTreeSet<String> = refusals.map(|refusal| refusal.to_string()).collect();
+        if self.nodes.len() >= NODES_MAX {
+            let peers = self.transport.peers().into_iter();
+            let unknown = peers.filter(|peer| !self.nodes.contains_key(&peer.node));
+            told.extend(unknown.map(|peer| {
+                let node = peer.node;
+                format!("{node}: {NODES_MAX} nodes are connected already")
+            }));
+        }
+        told.into_iter().take(REFUSALS_MAX).collect()
     }
 
     fn left_out(&self) -> usize {
@@ -355,17 +371,17 @@ impl<T: Transport> FabricNode<T> {
         remove_mirrors(&config.run_dir);
     }
 
-    fn appeared(&mut self, node: Arc<str>, now_ns: i64) {
+    /// Takes in that a node has appeared; returns whether there is room for it.
+    fn appeared(&mut self, node: Arc<str>, now_ns: i64) -> bool {
         if let Some(known) = self.nodes.get_mut(&node) {
             known.is_connected = true;
             if let Some(mirror) = &mut known.mirror {
                 mirror.ask_again();
             }
-            return;
+            return true;
         }
         if self.nodes.len() >= NODES_MAX && !self.forget_one() {
-            self.refuse(format!("{node}: {NODES_MAX} nodes are connected already"));
-            return;
+            return false;
         }
         let other = OtherNode {
             is_connected: true,
@@ -375,6 +391,7 @@ impl<T: Transport> FabricNode<T> {
         };
         self.nodes.insert(node, other);
         self.begin_mirrors(now_ns);
+        true
     }
 
     /// Begins the mirrors of connected nodes that have none: there was no room for them, or their
@@ -443,13 +460,6 @@ impl<T: Transport> FabricNode<T> {
         }
     }
 
-    fn refuse(&mut self, refusal: String) {
-        if self.refusals.len() >= REFUSALS_MAX {
-            self.refusals.pop_front();
-        }
-        self.refusals.push_back(refusal);
-    }
-
     /// Forgets the node that has been gone for the longest time; returns whether there was one.
     fn forget_one(&mut self) -> bool {
         let gone = self.nodes.iter().filter(|(_, other)| !other.is_connected);
@@ -473,8 +483,9 @@ impl<T: Transport> FabricNode<T> {
             return;
         }
         if !is_of_samples(bytes) {
-            // Whoever sends something else is counted as silent, and forgotten.
-            let _ = self.publisher.receive(from, bytes, now_ns);
+            // A subscriber that sends something else is taken for silent, and forgotten.
+            let taken = self.publisher.receive(from, bytes, now_ns);
+            self.refused_frames += u64::from(taken.is_err());
             return;
         }
         let Some(other) = self.nodes.get_mut(from) else {
@@ -489,12 +500,15 @@ impl<T: Transport> FabricNode<T> {
                 other.fault.clone_from(&mirror.trouble);
             }
             Ok(_) => {}
-            Err(fault) => other.fault = Some(format!("a frame was refused: {fault}")),
+            Err(fault) => {
+                self.refused_frames += 1;
+                other.fault = Some(format!("a frame was refused: {fault}"));
+            }
         }
     }
 
-    /// Once a second: gives memory back, forgets nodes that have long gone, and begins the mirrors for
-    /// which there is room now.
+    /// Once a second: gives memory back, forgets nodes that have long gone, and takes in the nodes and
+    /// begins the mirrors for which there is room now.
     fn tidy(&mut self, now_ns: i64) {
         if now_ns.abs_diff(self.tidied_ns) < STEP_NS_MAX as u64 {
             return;
@@ -520,6 +534,8 @@ impl<T: Transport> FabricNode<T> {
         let over = self.nodes.extract_if(.., |_, other| is_over(other));
         let over: Vec<Arc<str>> = over.map(|(node, _)| node).collect();
         over.iter().for_each(|node| self.remove_mirror(node));
+        let mut peers = self.transport.peers().into_iter().map(|peer| peer.node);
+        peers.all(|node| self.nodes.contains_key(&node) || self.appeared(node, now_ns));
         self.begin_mirrors(now_ns);
     }
 }

@@ -44,6 +44,10 @@ pub trait Transport {
     /// The nodes that can be sent messages now, by name.
     fn peers(&self) -> Vec<Peer>;
 
+    /// Why nodes that are there now do not work with this one. Both of the two nodes know the reason. The
+    /// nodes that are told of are bounded; [`TransportCounts::refused`] counts all.
+    fn refusals(&self) -> Vec<Refusal>;
+
     /// What was carried so far.
     fn counts(&self) -> TransportCounts;
 }
@@ -55,8 +59,6 @@ pub enum TransportEvent {
     Appeared(Arc<str>),
     /// A node cannot be sent messages any more.
     Gone(Arc<str>),
-    /// This node and another one do not work together. Both are given the reason.
-    Refused(Refusal),
     /// A message has come. The transport vouches for the name of its sender.
     Message {
         /// Name of the sender.
@@ -100,6 +102,8 @@ pub struct TransportCounts {
     pub received: u64,
     /// Messages that came and were not taken in: too much waited, or nobody vouched for the sender.
     pub unreceived: u64,
+    /// Hellos of nodes that were refused, each time that one came.
+    pub refused: u64,
     /// Events other than messages that nobody took in time: read [`Transport::peers`] again.
     pub events_lost: u64,
 }

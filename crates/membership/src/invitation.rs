@@ -101,6 +101,8 @@ fn hash(secret: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -139,5 +141,16 @@ mod tests {
         }
         let node = "../b".into();
         assert!(Token::read(&Token { node, ..token }.text()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(
+            words in prop::collection::vec("[ -~]{0,20}|\\{|\\}|\"(cluster|node|secret)\"|:|,|7|null", 0..12),
+        ) {
+            let json = words.concat();
+            let _ = Token::read(&json);
+            let _ = Token::read(&format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(json)));
+        }
     }
 }

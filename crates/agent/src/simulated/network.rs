@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use barograph_fabric::FabricNode;
 use barograph_fabric::transport::{
-    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Peer, SendFault, Transport,
+    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Peer, Refusal, SendFault, Transport,
     TransportCounts, TransportEvent,
 };
 use barograph_model::{Clock, NS_PER_S};
@@ -188,6 +188,10 @@ impl Transport for FaultyTransport {
     fn peers(&self) -> Vec<Peer> {
         let peers = self.inner.peers().into_iter();
         peers.filter(|p| self.seen.contains(&p.node)).collect()
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        self.inner.refusals()
     }
 
     fn counts(&self) -> TransportCounts {

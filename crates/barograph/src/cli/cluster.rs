@@ -1,5 +1,6 @@
 //! `baro cluster`: this node's part in its cluster, its members, and clusters on one machine.
 
+mod addresses;
 mod given_up;
 mod health;
 mod members;
@@ -97,7 +98,7 @@ fn status(target: &Target) -> anyhow::Result<()> {
     let number = |name: &str| status[name].as_u64().unwrap_or_default();
     let mut text = format!(
         "cluster      {cluster}\nnode         {}\nencrypted    {}\nsent         {} samples in {} bytes to {} nodes, \
-         {} of them from the archive, {} lost before they were sent\nnot sent     {} messages\nnot taken    {} messages\n",
+         {} of them from the archive, {} lost before they were sent\nnot sent     {} messages\nnot taken    {} messages, {} hellos\n",
         output::plain(status["node"].as_str().unwrap_or_default()),
         encryption(&status),
         number("samples"),
@@ -107,6 +108,7 @@ fn status(target: &Target) -> anyhow::Result<()> {
         number("lost"),
         number("unsent"),
         number("unreceived"),
+        number("refused_hellos"),
     );
     if number("kept") > 0 {
         text += &format!("keeps        the history of {} nodes\n", number("kept"));

@@ -44,3 +44,21 @@ impl RevocationList {
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(RevocationList::read(&bytes).is_none());
+            // A sequence in DER, of as many bytes.
+            let head = [0x30, 0x81, bytes.len() as u8];
+            bytes.splice(..0, head);
+            prop_assert!(RevocationList::read(&bytes).is_none());
+        }
+    }
+}

@@ -10,46 +10,49 @@ use crate::security::PROOF_BYTES_MAX;
 /// First word of all keys.
 pub(super) const ROOT: &str = "barograph";
 
-/// The key of the liveliness token of a node, with its proof if it has one.
-pub(super) fn key_of(hello: &Hello, proof: Option<&[u8]>) -> String {
-    let Hello {
-        version,
-        incarnation,
-        start_ns,
-        cluster,
-        node,
-    } = hello;
-    let key = format!("{ROOT}/node/{version}/{cluster}/{node}/{incarnation}/{start_ns}");
-    match proof {
-        Some(proof) => format!("{key}/{}", URL_SAFE_NO_PAD.encode(proof)),
-        None => key,
+impl Hello {
+    /// The key of the liveliness token of the node, with its proof if it has one.
+    pub fn key(&self, proof: Option<&[u8]>) -> String {
+        let Self {
+            version,
+            incarnation,
+            start_ns,
+            cluster,
+            node,
+        } = self;
+        let key = format!("{ROOT}/node/{version}/{cluster}/{node}/{incarnation}/{start_ns}");
+        match proof {
+            Some(proof) => format!("{key}/{}", URL_SAFE_NO_PAD.encode(proof)),
+            None => key,
+        }
     }
-}
 
-/// Reads the key of a liveliness token.
-pub(super) fn hello_of(key: &str) -> Option<(Hello, Option<Vec<u8>>)> {
-    let rest = key.strip_prefix(ROOT)?.strip_prefix("/node/")?;
-    let words: Vec<&str> = rest.splitn(7, '/').collect();
-    let (words, proof) = words.split_at_checked(5)?;
-    let [version, cluster, node, incarnation, start_ns] = *words else {
-        return None;
-    };
-    let proof = match *proof {
-        [] => None,
-        [text] if text.len() <= 2 * PROOF_BYTES_MAX => Some(URL_SAFE_NO_PAD.decode(text).ok()?),
-        _ => return None,
-    };
-    check_name(cluster).ok()?;
-    check_name(node).ok()?;
-    let number = u128::from_str_radix(incarnation, 16).ok()?;
-    let hello = Hello {
-        version: version.parse().ok()?,
-        incarnation: Incarnation(number.to_be_bytes()),
-        start_ns: start_ns.parse().ok()?,
-        cluster: cluster.into(),
-        node: node.into(),
-    };
-    (key_of(&hello, proof.as_deref()) == key).then_some((hello, proof))
+    /// Reads the key of a liveliness token, which anybody may have made: the hello and its proof. `None` if
+    /// [`Self::key`] would not have written it so.
+    pub fn of_key(key: &str) -> Option<(Self, Option<Vec<u8>>)> {
+        let rest = key.strip_prefix(ROOT)?.strip_prefix("/node/")?;
+        let words: Vec<&str> = rest.splitn(7, '/').collect();
+        let (words, proof) = words.split_at_checked(5)?;
+        let [version, cluster, node, incarnation, start_ns] = *words else {
+            return None;
+        };
+        let proof = match *proof {
+            [] => None,
+            [text] if text.len() <= 2 * PROOF_BYTES_MAX => Some(URL_SAFE_NO_PAD.decode(text).ok()?),
+            _ => return None,
+        };
+        check_name(cluster).ok()?;
+        check_name(node).ok()?;
+        let number = u128::from_str_radix(incarnation, 16).ok()?;
+        let hello = Self {
+            version: version.parse().ok()?,
+            incarnation: Incarnation(number.to_be_bytes()),
+            start_ns: start_ns.parse().ok()?,
+            cluster: cluster.into(),
+            node: node.into(),
+        };
+        (hello.key(proof.as_deref()) == key).then_some((hello, proof))
+    }
 }
 
 /// The key of a message to a node.
@@ -73,7 +76,23 @@ pub(super) fn words_of(key: &str) -> (&str, &str, &str) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_read_of_a_key_is_what_it_says(
+            words in prop::collection::vec("[ -~]{0,20}|rack|a|1|0a{31}|[0-9a-f]{32}|AAAA", 0..8),
+        ) {
+            let tail = words.join("/");
+            for key in [tail.clone(), format!("barograph/node/1/rack/a/{tail}")] {
+                if let Some((hello, proof)) = Hello::of_key(&key) {
+                    prop_assert_eq!(hello.key(proof.as_deref()), key);
+                }
+            }
+        }
+    }
 
     #[test]
     fn keys_say_what_hellos_say() {
@@ -84,14 +103,14 @@ mod tests {
             cluster: "rack.1".into(),
             node: "n_1-b".into(),
         };
-        let proven = key_of(&hello, Some(&[0xfe; 100]));
+        let proven = hello.key(Some(&[0xfe; 100]));
         assert_eq!(
-            hello_of(&proven),
+            Hello::of_key(&proven),
             Some((hello.clone(), Some(vec![0xfe; 100])))
         );
-        let key = key_of(&hello, None);
-        assert_eq!(hello_of(&key), Some((hello.clone(), None)));
-        let check = |from: &str, to: &str| assert_eq!(hello_of(&key.replace(from, to)), None);
+        let key = hello.key(None);
+        assert_eq!(Hello::of_key(&key), Some((hello.clone(), None)));
+        let check = |from: &str, to: &str| assert_eq!(Hello::of_key(&key.replace(from, to)), None);
         check("node/1", "node/300");
         check("node/1", "node/01");
         check("0a0a", "0A0A");

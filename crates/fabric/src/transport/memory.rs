@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::inbox::Inbox;
 use super::{
-    Hello, HelloFault, Peer, SendFault, Transport, TransportCounts, TransportEvent, check_name,
+    Hello, HelloFault, Peer, Refusal, SendFault, Transport, TransportCounts, TransportEvent,
+    check_name,
 };
 use crate::frame::FRAME_BYTES_MAX;
 
@@ -37,7 +38,7 @@ struct JoinedNode {
 }
 
 impl MemoryNetwork {
-    /// Adds a node. It and the others are told of each other, or why they refuse each other. A node
+    /// Adds a node. It and the others are told of each other, unless they refuse each other. A node
     /// whose name is taken works with nobody.
     pub fn join(&self, hello: Hello) -> Result<MemoryTransport, HelloFault> {
         check_name(&hello.cluster)?;
@@ -52,11 +53,9 @@ impl MemoryNetwork {
         let mut newcomer = JoinedNode::new(hello);
         for (other_id, other) in &mut nodes.joined {
             match newcomer.hello.refusal(&other.hello) {
-                Some(here) => {
-                    newcomer.inbox.report(TransportEvent::Refused(here));
-                    if let Some(there) = other.hello.refusal(&newcomer.hello) {
-                        other.inbox.report(TransportEvent::Refused(there));
-                    }
+                Some(_) => {
+                    newcomer.inbox.counts.refused += 1;
+                    other.inbox.counts.refused += 1;
                 }
                 None if is_name_taken => {}
                 None => {
@@ -132,6 +131,17 @@ impl Transport for MemoryTransport {
                 node,
                 round_trip_ns,
             })
+            .collect()
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        let nodes = self.network.nodes();
+        let Some(own) = nodes.joined.get(&self.id) else {
+            return Vec::new();
+        };
+        let others = nodes.joined.iter().filter(|(id, _)| **id != self.id);
+        others
+            .filter_map(|(_, other)| own.hello.refusal(&other.hello))
             .collect()
     }
 

@@ -8,7 +8,7 @@ use barograph_model::NS_PER_MS;
 use serde_json::{Value as Json, json};
 use thiserror::Error;
 
-use super::roster::NODES_MAX;
+use super::roster::HELLOS_MAX;
 use super::{Hello, HelloFault};
 use crate::frame::FRAME_BYTES_MAX;
 use crate::security::{AUTHORITY_CERTIFICATE, Credentials, CredentialsFault, NODE_CERTIFICATE};
@@ -114,7 +114,7 @@ pub(super) fn network_of(config: &ZenohConfig, revoked: &[String]) -> Result<Str
             "gossip": {"enabled": true},
         },
         "adminspace": {"enabled": false},
-        "transport": {"unicast": {"max_sessions": NODES_MAX}, "link": link},
+        "transport": {"unicast": {"max_sessions": HELLOS_MAX}, "link": link},
     });
     if !revoked.is_empty() {
         network["access_control"] = without(revoked);

@@ -6,17 +6,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barograph_model::NS_PER_S;
+use ring::digest::{SHA256, digest};
 
 use super::inbox::Inbox;
-use super::keys::{hello_of, key_of, words_of};
+use super::keys::words_of;
 use super::{Hello, Peer, Refusal, TransportEvent};
 use crate::frame::FRAME_BYTES_MAX;
 use crate::security::{
     Channel, Identity, ProofFault, Proven, REVOCATION_LIST_BYTES_MAX, Verifier, identity_uri,
 };
 
-/// Most nodes that are known at a time.
-pub(super) const NODES_MAX: usize = 16_384;
+/// Most nodes whose hellos are taken in at a time, and most sessions of the network. How many of them
+/// the node takes part with is bounded where it is decided.
+pub(super) const HELLOS_MAX: usize = 16_384;
+/// Most refused hellos that are remembered at a time. Further ones are refused as well, and counted.
+const REFUSED_HELLOS_MAX: usize = 256;
 /// Most hellos that are remembered of nodes with the same name.
 const NAMESAKES_MAX: usize = 16;
 /// Most pings that wait to be answered.
@@ -44,8 +48,21 @@ pub(super) struct Roster {
     pub(super) lists: Vec<Vec<u8>>,
     /// Whether a waker was used since the last wait.
     pub(super) is_woken: bool,
-    /// Hellos of nodes that this one does not work with.
-    refused: BTreeMap<String, Refusal>,
+    /// The hellos that are there now, of nodes that this one does not work with.
+    refused: BTreeMap<HelloId, Refusal>,
+}
+
+/// A hello with its proof: the hash of its key. Whoever shows the hello of another node with another
+/// proof, or without one, has another key, and says nothing about that node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct HelloId([u8; 32]);
+
+impl HelloId {
+    fn of(key: &str) -> Self {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest(&SHA256, key.as_bytes()).as_ref());
+        Self(bytes)
+    }
 }
 
 /// What a node with certificates proves and checks.
@@ -78,6 +95,7 @@ struct KnownNode {
 /// One life of a node.
 #[derive(Clone, Debug)]
 struct LiveNode {
+    id: HelloId,
     hello: Hello,
     /// `None` if this node has no certificates.
     secured: Option<Secured>,
@@ -109,7 +127,8 @@ impl Roster {
     /// The key that says that this node is alive.
     pub(super) fn own_key(&self) -> String {
         let identity = self.security.as_ref().map(|security| &security.identity);
-        key_of(&self.own, identity.map(|identity| &*identity.proof))
+        let proof = identity.map(|identity| &*identity.proof);
+        self.own.key(proof)
     }
 
     /// Takes in that a node has come, at `now_ns`, in ns since the epoch.
@@ -117,17 +136,21 @@ impl Roster {
         let Some((hello, proof)) = self.foreign_hello(key) else {
             return;
         };
+        let id = HelloId::of(key);
         match self.judge(&hello, proof.as_deref(), now_ns) {
-            Ok(secured) => self.meet(LiveNode { hello, secured }),
-            Err(refusal) => self.refuse(key, refusal),
+            Ok(secured) => self.meet(LiveNode { id, hello, secured }),
+            Err(refusal) => self.refuse(id, refusal),
         }
     }
 
     /// Takes in that a node has gone.
     pub(super) fn went(&mut self, key: &str) {
-        self.refused.remove(key);
+        let id = HelloId::of(key);
+        if self.refused.remove(&id).is_some() {
+            return;
+        }
         if let Some((hello, _)) = self.foreign_hello(key) {
-            self.part(&hello);
+            self.part(&hello.node, id);
         }
     }
 
@@ -157,6 +180,11 @@ impl Roster {
         })
     }
 
+    /// Why nodes whose hellos are there now do not work with this one.
+    pub(super) fn refusals(&self) -> impl Iterator<Item = &Refusal> {
+        self.refused.values()
+    }
+
     /// What this node proves and checks; `None` if it has no certificates.
     pub(super) fn security(&mut self) -> Option<&mut Security> {
         self.security.as_mut()
@@ -181,19 +209,24 @@ impl Roster {
         self.nodes.iter().filter_map(fault).collect()
     }
 
-    /// Stops working with a node, for this reason.
+    /// Stops working with a node, for this reason, which is told for as long as the hello of the node is
+    /// there.
     pub(super) fn dismiss(&mut self, node: &Arc<str>, fault: ProofFault) {
         let Some(known) = self.nodes.get(node) else {
             return;
         };
-        let hello = known.live.hello.clone();
-        let node = Arc::clone(node);
-        self.refuse(&key_of(&hello, None), Refusal::Unproven { node, fault });
-        self.part(&hello);
+        let id = known.live.id;
+        let refusal = Refusal::Unproven {
+            node: Arc::clone(node),
+            fault,
+        };
+        self.refuse(id, refusal);
+        self.part(node, id);
     }
 
-    /// Forgets all nodes, because the network begins anew.
+    /// Forgets all nodes, because the network begins anew: hellos that are still there come again.
     pub(super) fn clear(&mut self) {
+        self.refused.clear();
         for node in std::mem::take(&mut self.nodes).into_keys() {
             self.inbox.report(TransportEvent::Gone(node));
         }
@@ -202,7 +235,7 @@ impl Roster {
 
     /// The hello of another node than this one.
     fn foreign_hello(&self, key: &str) -> Option<(Hello, Option<Vec<u8>>)> {
-        hello_of(key).filter(|(hello, _)| hello.incarnation != self.own.incarnation)
+        Hello::of_key(key).filter(|(hello, _)| hello.incarnation != self.own.incarnation)
     }
 
     /// Decides whether this node works with another one.
@@ -243,11 +276,10 @@ impl Roster {
         }))
     }
 
-    fn refuse(&mut self, key: &str, refusal: Refusal) {
-        let is_new = !self.refused.contains_key(key);
-        if is_new && self.refused.len() < NODES_MAX {
-            self.refused.insert(key.to_owned(), refusal.clone());
-            self.inbox.report(TransportEvent::Refused(refusal));
+    fn refuse(&mut self, id: HelloId, refusal: Refusal) {
+        self.inbox.counts.refused += 1;
+        if self.refused.len() < REFUSED_HELLOS_MAX {
+            self.refused.insert(id, refusal);
         }
     }
 
@@ -291,7 +323,7 @@ impl Roster {
     }
 
     fn meet(&mut self, node: LiveNode) {
-        let is_full = self.nodes.len() >= NODES_MAX;
+        let is_full = self.nodes.len() >= HELLOS_MAX;
         let name = Arc::clone(&node.hello.node);
         match self.nodes.get_mut(&name) {
             Some(known) if known.live.hello == node.hello => {}
@@ -326,18 +358,18 @@ impl Roster {
         }
     }
 
-    fn part(&mut self, hello: &Hello) {
-        let Some(known) = self.nodes.get_mut(&hello.node) else {
+    /// Takes in that a hello of a node has gone, or does not count any more.
+    fn part(&mut self, node: &Arc<str>, id: HelloId) {
+        let Some(known) = self.nodes.get_mut(node) else {
             return;
         };
-        if known.live.hello != *hello {
-            known.namesakes.retain(|namesake| namesake.hello != *hello);
+        if known.live.id != id {
+            known.namesakes.retain(|namesake| namesake.id != id);
             return;
         }
         let namesakes = std::mem::take(&mut known.namesakes);
-        self.nodes.remove(&hello.node);
-        let gone = TransportEvent::Gone(Arc::clone(&hello.node));
-        self.inbox.report(gone);
+        self.nodes.remove(node);
+        self.inbox.report(TransportEvent::Gone(Arc::clone(node)));
         for namesake in namesakes {
             self.meet(namesake);
         }
@@ -363,7 +395,7 @@ mod tests {
 
     fn roster() -> Roster {
         let mut roster = Roster::new(hello("a", 1), None);
-        roster.came(&key_of(&hello("b", 2), None), 0);
+        roster.came(&hello("b", 2).key(None), 0);
         roster
     }
 
@@ -375,7 +407,7 @@ mod tests {
     #[test]
     fn of_two_nodes_of_one_name_the_first_counts_until_it_goes() {
         let mut roster = roster();
-        roster.came(&key_of(&hello("b", 3), None), 0);
+        roster.came(&hello("b", 3).key(None), 0);
         let write = |roster: &mut Roster, number: u8| {
             let key = super::super::keys::message_key(&hello("b", number), "a", DATA);
             let before = roster.inbox.counts.unreceived;
@@ -383,23 +415,93 @@ mod tests {
             roster.inbox.counts.unreceived == before
         };
         assert!(write(&mut roster, 2) && !write(&mut roster, 3));
-        roster.went(&key_of(&hello("b", 2), None));
+        roster.went(&hello("b", 2).key(None));
         assert!(write(&mut roster, 3) && !write(&mut roster, 2));
-        roster.went(&key_of(&hello("b", 3), None));
+        roster.went(&hello("b", 3).key(None));
         assert!(names(&roster).is_empty());
     }
 
     #[test]
     fn a_node_with_a_certificate_is_refused_where_there_is_none() {
         let mut roster = roster();
-        let key = key_of(&hello("c", 3), Some(&[7; 300]));
+        let key = hello("c", 3).key(Some(&[7; 300]));
         roster.came(&key, 0);
         assert_eq!(names(&roster), ["b"]);
-        let events: Vec<_> = std::iter::from_fn(|| roster.inbox.next()).collect();
         let fault = ProofFault::Unasked;
         let node = "c".into();
-        let refused = TransportEvent::Refused(Refusal::Unproven { node, fault });
-        assert_eq!(events, [TransportEvent::Appeared("b".into()), refused]);
+        let refusals: Vec<&Refusal> = roster.refusals().collect();
+        assert_eq!(refusals, [&Refusal::Unproven { node, fault }]);
+        let events: Vec<_> = std::iter::from_fn(|| roster.inbox.next()).collect();
+        assert_eq!(events, [TransportEvent::Appeared("b".into())]);
+    }
+
+    #[test]
+    fn a_refusal_is_over_when_its_hello_goes() {
+        let mut roster = roster();
+        let of_other = Hello {
+            cluster: "other".into(),
+            ..hello("c", 3)
+        };
+        let keys = [of_other.key(None), hello("a", 4).key(None)];
+        for left in [2, 1] {
+            keys.iter().for_each(|key| roster.came(key, 0));
+            assert_eq!(roster.refusals().count(), 2, "each once");
+            roster.went(&keys[left - 1]);
+            assert_eq!(roster.refusals().count(), 1);
+        }
+        roster.went(&keys[1]);
+        assert_eq!(roster.refusals().count(), 0);
+        assert_eq!(roster.inbox.counts.refused, 4, "each time that one came");
+        // A session that is opened again is told of the hellos that are still there.
+        keys.iter().for_each(|key| roster.came(key, 0));
+        roster.clear();
+        assert_eq!(roster.refusals().count(), 0);
+    }
+
+    #[test]
+    fn a_dismissed_node_is_refused_until_its_hello_goes() {
+        let mut roster = roster();
+        let node = "b".into();
+        roster.dismiss(&node, ProofFault::Expired);
+        assert!(names(&roster).is_empty());
+        let fault = ProofFault::Expired;
+        let refusals: Vec<&Refusal> = roster.refusals().collect();
+        assert_eq!(refusals, [&Refusal::Unproven { node, fault }]);
+        roster.went(&hello("b", 2).key(None));
+        assert_eq!(roster.refusals().count(), 0);
+        roster.came(&hello("b", 2).key(None), 0);
+        assert_eq!(names(&roster), ["b"]);
+    }
+
+    #[test]
+    fn a_forged_hello_that_goes_takes_nobody_with_it() {
+        let mut roster = roster();
+        let forged = hello("b", 2).key(Some(&[7; 300]));
+        roster.went(&forged);
+        roster.came(&forged, 0);
+        roster.went(&forged);
+        assert_eq!(names(&roster), ["b"]);
+    }
+
+    #[test]
+    fn refused_hellos_are_bounded_and_counted() {
+        let mut roster = roster();
+        let key = |number: usize| {
+            let of_other = Hello {
+                cluster: "other".into(),
+                ..hello(&format!("n{number}"), 3)
+            };
+            of_other.key(Some(&[7; 1_000]))
+        };
+        let shown = 3 * REFUSED_HELLOS_MAX;
+        (0..shown).for_each(|number| roster.came(&key(number), 0));
+        assert_eq!(roster.refusals().count(), REFUSED_HELLOS_MAX);
+        assert_eq!(roster.inbox.counts.refused, shown as u64);
+        (0..shown).for_each(|number| roster.went(&key(number)));
+        assert_eq!(roster.refusals().count(), 0);
+        // There is room again for those that come afterwards.
+        roster.came(&key(shown), 0);
+        assert_eq!(roster.refusals().count(), 1);
     }
 
     proptest! {

@@ -17,7 +17,9 @@ use zenoh::sample::SampleKind;
 use super::keys::{ROOT, message_key};
 use super::network::{ZenohConfig, ZenohFault, network_of};
 use super::roster::{DATA, PING, PONG, REVOKED, Roster, Security};
-use super::{Hello, Peer, SendFault, Transport, TransportCounts, TransportEvent, check_name};
+use super::{
+    Hello, Peer, Refusal, SendFault, Transport, TransportCounts, TransportEvent, check_name,
+};
 use crate::frame::FRAME_BYTES_MAX;
 use crate::security::{Channel, Credentials, Identity, Verifier};
 
@@ -360,6 +362,10 @@ impl Transport for ZenohTransport {
 
     fn peers(&self) -> Vec<Peer> {
         self.shared.lock().peers().collect()
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        self.shared.lock().refusals().cloned().collect()
     }
 
     fn counts(&self) -> TransportCounts {

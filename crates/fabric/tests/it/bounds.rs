@@ -1,18 +1,26 @@
 //! Bounds: what a peer can make grow, and what becomes of peers that break them.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use barograph_fabric::frame::{
     FeedReach, FrameFault, FrameHeader, FrameKind, HEADER_BYTES, POSITIONS_MAX, Position,
     Subscription, empty_frame,
 };
-use barograph_fabric::{POSITIONS_TOTAL_MAX, Publisher, SUBSCRIBERS_MAX};
+use barograph_fabric::transport::{
+    Peer, Refusal, SendFault, Transport, TransportCounts, TransportEvent,
+};
+use barograph_fabric::{
+    FabricNode, MirrorBounds, NodeConfig, POSITIONS_TOTAL_MAX, Publisher, SUBSCRIBERS_MAX,
+};
 use barograph_model::{
     Descriptor, Kind, Labels, NS_PER_S, Name, Sample, SeriesId, Unit, ValueType,
 };
-use barograph_stream::{Incarnation, Segment, SegmentConfig, StreamWriter};
+use barograph_stream::{Incarnation, RunDir, Segment, SegmentConfig, StreamWriter};
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+use crate::exercise::receive;
 
 const SELECTORS: [&str; 3] = ["*", "disk.*", "disk.read.bytes{device=vd*}"];
 pub(crate) const START_NS: i64 = 1_700_000_000 * NS_PER_S;
@@ -219,6 +227,85 @@ fn a_subscription_that_arrives_late_changes_nothing() {
 
 const REACHES: [FeedReach; 3] = [FeedReach::Newest, FeedReach::Rings, FeedReach::Archive];
 
+/// A network on which many nodes are connected.
+#[derive(Default)]
+struct Crowd {
+    nodes: BTreeSet<Arc<str>>,
+    events: VecDeque<TransportEvent>,
+}
+
+impl Transport for Crowd {
+    fn send(&mut self, _: &str, _: Vec<u8>) -> Result<(), SendFault> {
+        Ok(())
+    }
+
+    fn receive(&mut self, _: i64) -> Option<TransportEvent> {
+        self.events.pop_front()
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        let peer = |node: &Arc<str>| Peer {
+            node: Arc::clone(node),
+            round_trip_ns: None,
+        };
+        self.nodes.iter().map(peer).collect()
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        Vec::new()
+    }
+
+    fn counts(&self) -> TransportCounts {
+        TransportCounts::default()
+    }
+}
+
+#[test]
+fn a_node_for_which_there_was_no_room_is_taken_in_when_there_is() {
+    const NODES_MAX: usize = 4_096;
+    let (dir, segment, ..) = owner(1);
+    let config = NodeConfig {
+        run_dir: RunDir::new(dir.path()),
+        incarnation: Incarnation([1; 16]),
+        nodes: Vec::new(),
+        wanted: Vec::new(),
+        scopes: Vec::new(),
+        mirrors_max: 1,
+        bounds: MirrorBounds {
+            streams_max: 1,
+            depth_max: 2,
+            ring_bytes_max: 1 << 20,
+        },
+        window_bytes: 1 << 16,
+    };
+    let name = |number: usize| -> Arc<str> { format!("n{number:04}").into() };
+    let crowd = Crowd {
+        nodes: (0..=NODES_MAX).map(name).collect(),
+        events: (0..=NODES_MAX)
+            .map(|n| TransportEvent::Appeared(name(n)))
+            .collect(),
+    };
+    let reader = Arc::new(segment.reader().unwrap());
+    let mut node = FabricNode::new(crowd, reader, config, START_NS);
+    node.step(START_NS);
+    node.step(START_NS);
+    assert_eq!(node.connected().count(), NODES_MAX);
+    let refusals = node.status().refusals;
+    assert!(
+        refusals.len() == 1 && refusals[0].contains("n4096: 4096 nodes"),
+        "{refusals:?}"
+    );
+    let crowd = node.transport();
+    crowd.nodes.pop_first();
+    crowd.events.push_back(TransportEvent::Gone(name(0)));
+    node.step(START_NS + NS_PER_S);
+    node.step(START_NS + 2 * NS_PER_S);
+    assert_eq!(node.connected().count(), NODES_MAX, "the last one is known");
+    assert!(node.connected().any(|known| *known == name(NODES_MAX)));
+    // All places are taken, and nobody is left out.
+    assert_eq!(node.status().refusals, Vec::<String>::new());
+}
+
 proptest! {
     #[test]
     fn subscriptions_return(
@@ -253,6 +340,14 @@ proptest! {
     #[test]
     fn any_subscription_is_read_or_refused(body in vec(any::<u8>(), 0..200)) {
         let _ = Subscription::read(&body);
+    }
+
+    #[test]
+    fn any_message_of_a_peer_is_taken_or_refused(
+        choice in 0u8..8,
+        body in vec(any::<u8>(), 0..200),
+    ) {
+        receive(&[&[choice], &body[..]].concat());
     }
 
     #[test]

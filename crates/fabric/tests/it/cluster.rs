@@ -1,25 +1,25 @@
-//! Whole nodes: over zenoh on loopback with real threads, and over a transport in memory on virtual
-//! time.
+//! Whole nodes over a transport in memory, on virtual time.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 
+use barograph_fabric::frame::FrameKind;
 use barograph_fabric::transport::{
-    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Peer, SendFault, Transport,
-    TransportCounts, TransportEvent, ZenohConfig, ZenohFault, ZenohTransport,
+    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Peer, Refusal, SendFault, Transport,
+    TransportCounts, TransportEvent,
 };
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{
-    Clock as _, Descriptor, Kind, Labels, NS_PER_S, Name, Pattern, Sample, Unit, Value, ValueType,
+    Descriptor, Kind, Labels, NS_PER_S, Name, Pattern, Sample, Unit, Value, ValueType,
 };
 use barograph_stream::{
     Incarnation, LatestSample, PeersRow, RunDir, ScopeChoice, Segment, SegmentConfig,
-    SegmentFollower, SegmentReader, StreamWriter, SystemClock,
+    SegmentFollower, SegmentReader, StreamWriter,
 };
 
+use crate::bounds::{header, subscription};
+use crate::exercise::sealed;
+
 pub(crate) const START_NS: i64 = 1_700_000_000 * NS_PER_S;
-/// Longest wait of a test over a real network, in ns.
-const PATIENCE_NS: i64 = 30 * NS_PER_S;
 
 pub(crate) fn hello(cluster: &str, node: &str, number: u8) -> Hello {
     Hello {
@@ -29,129 +29,6 @@ pub(crate) fn hello(cluster: &str, node: &str, number: u8) -> Hello {
         cluster: cluster.into(),
         node: node.into(),
     }
-}
-
-/// An address of this machine that nobody listens at.
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
-}
-
-fn open(hello: Hello, listen: &str, peers: &[&str]) -> ZenohTransport {
-    let config = ZenohConfig {
-        hello,
-        listen: vec![listen.into()],
-        peers: peers.iter().map(|&peer| peer.into()).collect(),
-        death_ns: NS_PER_S,
-        credentials: None,
-        revocation_list: None,
-    };
-    ZenohTransport::open(&config, Arc::new(SystemClock::new())).unwrap()
-}
-
-/// Receives until an event is the wanted one.
-fn expect(
-    transport: &mut ZenohTransport,
-    is_it: impl Fn(&TransportEvent) -> bool,
-) -> TransportEvent {
-    let mut seen = Vec::new();
-    let over_ns = SystemClock::new().now_ns() + PATIENCE_NS;
-    while SystemClock::new().now_ns() < over_ns {
-        match transport.receive(over_ns) {
-            Some(event) if is_it(&event) => return event,
-            Some(event) => seen.push(event),
-            None => {}
-        }
-    }
-    panic!("the event did not come; there were {seen:?}");
-}
-
-fn appeared(node: &str) -> impl Fn(&TransportEvent) -> bool {
-    move |event| *event == TransportEvent::Appeared(node.into())
-}
-
-fn gone(node: &str) -> impl Fn(&TransportEvent) -> bool {
-    move |event| *event == TransportEvent::Gone(node.into())
-}
-
-#[test]
-fn nodes_on_loopback_meet_talk_and_leave() {
-    let address = free_address();
-    let mut a = open(hello("rack", "a", 1), &address, &[]);
-    let mut b = open(hello("rack", "b", 2), "127.0.0.1:0", &[&address]);
-    expect(&mut a, appeared("b"));
-    expect(&mut b, appeared("a"));
-    // A node learns of the others from the one that it was told of.
-    let mut c = open(hello("rack", "c", 3), "127.0.0.1:0", &[&address]);
-    expect(&mut c, appeared("b"));
-    expect(&mut b, appeared("c"));
-    let message = vec![7; 300_000];
-    c.send("b", message.clone()).unwrap();
-    let came = expect(&mut b, |event| {
-        matches!(event, TransportEvent::Message { .. })
-    });
-    let from = "c".into();
-    let bytes = message;
-    assert_eq!(came, TransportEvent::Message { from, bytes });
-    let over_ns = SystemClock::new().now_ns() + PATIENCE_NS;
-    while b.peers().iter().any(|peer| peer.round_trip_ns.is_none()) {
-        let now_ns = SystemClock::new().now_ns();
-        assert!(now_ns < over_ns, "round trips: {:?}", b.peers());
-        for transport in [&mut a, &mut b, &mut c] {
-            transport.receive(now_ns + NS_PER_S / 100);
-        }
-    }
-    drop(c);
-    expect(&mut b, gone("c"));
-    assert!(b.send("c", vec![1]).is_err());
-}
-
-#[test]
-fn strangers_and_namesakes_are_refused_on_both_sides() {
-    let address = free_address();
-    let mut a = open(hello("rack", "a", 1), &address, &[]);
-    let check = |a: &mut ZenohTransport, other: Hello, reason: &str| {
-        let mut b = open(other, "127.0.0.1:0", &[&address]);
-        for transport in [a, &mut b] {
-            let refused = |event: &TransportEvent| match event {
-                TransportEvent::Refused(refusal) => refusal.to_string().contains(reason),
-                _ => false,
-            };
-            expect(transport, refused);
-        }
-        assert_eq!(b.peers(), []);
-    };
-    check(&mut a, hello("other", "b", 2), "correct the address");
-    check(&mut a, hello("rack", "a", 3), "rename one of the two");
-    let older = Hello {
-        version: HELLO_VERSION + 1,
-        ..hello("rack", "b", 4)
-    };
-    check(&mut a, older, "install the newer");
-    assert_eq!(a.peers(), []);
-}
-
-#[test]
-fn an_address_that_is_taken_or_outside_is_an_error() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let open = |listen: String| {
-        let config = ZenohConfig {
-            hello: hello("rack", "a", 1),
-            listen: vec![listen],
-            peers: Vec::new(),
-            death_ns: NS_PER_S,
-            credentials: None,
-            revocation_list: None,
-        };
-        ZenohTransport::open(&config, Arc::new(SystemClock::new())).err()
-    };
-    let fault = open(taken.local_addr().unwrap().to_string());
-    assert!(matches!(fault, Some(ZenohFault::Zenoh(_))), "{fault:?}");
-    let fault = open("192.0.2.1:7447".into());
-    assert!(
-        matches!(fault, Some(ZenohFault::Address { .. })),
-        "{fault:?}"
-    );
 }
 
 /// A node with streams of its own, over a transport in memory.
@@ -349,6 +226,49 @@ fn a_mirror_follows_its_node_and_says_when_it_is_gone() {
 }
 
 #[test]
+fn refusals_are_told_for_as_long_as_they_are_so() {
+    let network = MemoryNetwork::default();
+    let mut a = Member::new(&network, "a", 1, START_NS);
+    let strangers = [("other", "b"), ("other", "b"), ("rack", "a")];
+    let strangers = strangers.map(|(cluster, node)| network.join(hello(cluster, node, 2)).unwrap());
+    a.node.step(START_NS);
+    let status = a.node.status();
+    let [of_b, of_a] = &status.refusals[..] else {
+        panic!("each reason is told once: {:?}", status.refusals);
+    };
+    assert!(of_b.contains("rename one") || of_a.contains("rename one"));
+    assert!(of_b.contains("cluster other") || of_a.contains("cluster other"));
+    assert_eq!(status.refused_hellos, 3);
+    drop(strangers);
+    a.node.step(START_NS + 1);
+    let status = a.node.status();
+    assert!(status.refusals.is_empty(), "{:?}", status.refusals);
+    assert_eq!(status.refused_hellos, 3);
+}
+
+#[test]
+fn frames_of_a_newer_version_are_counted() {
+    let network = MemoryNetwork::default();
+    let mut a = Member::new(&network, "a", 1, START_NS);
+    let mut b = network.join(hello("rack", "b", 2)).unwrap();
+    a.node.step(START_NS);
+    let subscribe = subscription(1 << 16, 8).write(&header(FrameKind::Subscribe, 1, 0));
+    for (refused, mut frame) in [subscribe, sealed(FrameKind::Samples, &[])]
+        .into_iter()
+        .enumerate()
+    {
+        let version = &mut frame[4];
+        *version += 1;
+        b.send("a", frame).unwrap();
+        a.node.step(START_NS + 1);
+        assert_eq!(a.node.status().unreceived, refused as u64 + 1);
+    }
+    let fault = a.peer("b").fault.unwrap_or_default();
+    assert!(fault.contains("install the newer barograph"), "{fault}");
+    assert_eq!(a.node.status().subscribers, 0);
+}
+
+#[test]
 fn the_number_of_mirrors_and_of_their_streams_is_bounded() {
     let network = MemoryNetwork::default();
     let mut now_ns = START_NS;
@@ -457,6 +377,10 @@ impl Transport for BadTransport {
 
     fn peers(&self) -> Vec<Peer> {
         self.inner.peers()
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        self.inner.refusals()
     }
 
     fn counts(&self) -> TransportCounts {

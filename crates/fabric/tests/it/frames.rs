@@ -219,7 +219,10 @@ fn unknown_sections_are_skipped() {
     let mut body = BASE_NS.to_le_bytes().to_vec();
     body.extend_from_slice(&[200, 3, 0, 0, 0, 1, 2, 3]);
     body.extend_from_slice(&[2, 1, 0, 0, 0, 9]);
-    assert_eq!(read(&sealed(&body)).unwrap().0, [Section::Retired(9)]);
+    assert_eq!(
+        read(&sealed(FrameKind::Samples, &body)).unwrap().0,
+        [Section::Retired(9)]
+    );
 }
 
 #[test]
@@ -264,7 +267,7 @@ fn a_count_is_believed_only_with_bytes_behind_it() {
     body.extend_from_slice(&batch);
     let part = "batches";
     assert_eq!(
-        read(&sealed(&body)).unwrap_err(),
+        read(&sealed(FrameKind::Samples, &body)).unwrap_err(),
         FrameFault::Malformed { part }
     );
 }

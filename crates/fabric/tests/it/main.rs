@@ -14,6 +14,7 @@ mod feeds;
 mod frames;
 mod given_up;
 mod histories;
+mod loopback;
 mod scopes;
 mod transport;
 

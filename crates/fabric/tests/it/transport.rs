@@ -111,13 +111,20 @@ fn both_sides_read_why_they_are_refused() {
         let mut a = network.join(hello("rack", "a")).unwrap();
         let mut b = network.join(second).unwrap();
         for (transport, expect) in [(&mut a, here), (&mut b, there)] {
-            let [TransportEvent::Refused(refusal)] = &events(transport)[..] else {
-                panic!("one refusal is reported: {expect}");
+            let [refusal] = &transport.refusals()[..] else {
+                panic!("there is one refusal: {expect}");
             };
             assert!(refusal.to_string().contains(expect), "{refusal}");
             assert_eq!(peers(transport), []);
+            assert_eq!(
+                (events(transport).len(), transport.counts().refused),
+                (0, 1)
+            );
         }
         assert_eq!(a.send("b", vec![1]), Err(SendFault::Unknown));
+        drop(b);
+        assert_eq!(a.refusals(), [], "the other node has gone");
+        assert_eq!(a.counts().refused, 1);
     };
     check(newer, "newer barograph here", "newer barograph there");
     check(
@@ -140,13 +147,13 @@ fn a_node_whose_name_is_taken_works_with_nobody() {
     let mut second = network.join(hello("rack", "b")).unwrap();
     let start_ns = 1_700_000_000;
     let node = "b".into();
-    let refused = [TransportEvent::Refused(Refusal::SameName {
-        node,
-        start_ns,
-    })];
-    assert_eq!(events(&mut second), refused);
-    assert_eq!(events(&mut b)[1..], refused);
+    let refused = [Refusal::SameName { node, start_ns }];
+    assert_eq!(second.refusals(), refused);
+    assert_eq!(b.refusals(), refused);
+    assert_eq!(events(&mut second), []);
     drop(second);
+    assert_eq!(b.refusals(), []);
+    assert_eq!(events(&mut b), [TransportEvent::Appeared("a".into())]);
     assert_eq!(events(&mut a), [TransportEvent::Appeared("b".into())]);
     assert_eq!(peers(&a), ["b".into()]);
 }

@@ -3,16 +3,15 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use barograph_fabric::security::{Credentials, REVOCATION_LIST};
 use barograph_fabric::transport::{
     HELLO_VERSION, Hello, Transport as _, TransportEvent, ZenohConfig, ZenohFault, ZenohTransport,
 };
 use barograph_membership::Authority;
-use barograph_model::NS_PER_S;
+use barograph_model::{Clock, NS_PER_S};
 use barograph_stream::{Incarnation, SystemClock};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::signature::Ed25519KeyPair;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
@@ -23,12 +22,12 @@ use crate::admission::{authority, joined, now_ns};
 /// Longest wait of a test for the network, in ns.
 const PATIENCE_NS: i64 = 60 * NS_PER_S;
 
-fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
-fn hello(node: &str, number: u8) -> Hello {
+pub(crate) fn hello(node: &str, number: u8) -> Hello {
     Hello {
         version: HELLO_VERSION,
         incarnation: Incarnation([number; 16]),
@@ -38,26 +37,53 @@ fn hello(node: &str, number: u8) -> Hello {
     }
 }
 
-fn open(
+/// The clock of the system, set ahead by some nanoseconds.
+#[derive(Default)]
+struct SetClock {
+    system: SystemClock,
+    ahead_ns: AtomicI64,
+}
+
+impl Clock for SetClock {
+    fn now_ns(&self) -> i64 {
+        self.system.now_ns() + self.ahead_ns.load(Ordering::SeqCst)
+    }
+
+    fn monotonic_ns(&self) -> i64 {
+        self.system.monotonic_ns()
+    }
+}
+
+pub(crate) fn open(
     dir: Option<&Path>,
     hello: Hello,
     listen: &str,
     peers: &[&str],
+) -> Result<ZenohTransport, ZenohFault> {
+    open_by(Arc::new(SystemClock::new()), dir, hello, (&[listen], peers))
+}
+
+/// Opens a transport whose time is that of this clock.
+pub(crate) fn open_by(
+    clock: Arc<dyn Clock>,
+    dir: Option<&Path>,
+    hello: Hello,
+    (listen, peers): (&[&str], &[&str]),
 ) -> Result<ZenohTransport, ZenohFault> {
     let credentials = dir.map(|dir| Credentials::load(dir, "rack", &hello.node));
     let config = ZenohConfig {
         credentials: credentials.transpose()?.flatten().map(Arc::new),
         revocation_list: dir.and_then(|dir| std::fs::read(dir.join(REVOCATION_LIST)).ok()),
         hello,
-        listen: vec![listen.into()],
+        listen: listen.iter().map(|&address| address.into()).collect(),
         peers: peers.iter().map(|&peer| peer.into()).collect(),
         death_ns: NS_PER_S,
     };
-    ZenohTransport::open(&config, Arc::new(SystemClock::new()))
+    ZenohTransport::open(&config, clock)
 }
 
 /// Receives at several nodes in turn until one of the events is the wanted one.
-fn expect(
+pub(crate) fn expect(
     transports: &mut [&mut ZenohTransport],
     is_it: impl Fn(&TransportEvent) -> bool,
 ) -> TransportEvent {
@@ -75,24 +101,51 @@ fn expect(
     panic!("the event did not come; there were {seen:?}");
 }
 
-fn appeared(node: &str) -> impl Fn(&TransportEvent) -> bool {
+pub(crate) fn appeared(node: &str) -> impl Fn(&TransportEvent) -> bool {
     move |event| *event == TransportEvent::Appeared(node.into())
 }
 
-fn gone(node: &str) -> impl Fn(&TransportEvent) -> bool {
+pub(crate) fn gone(node: &str) -> impl Fn(&TransportEvent) -> bool {
     move |event| *event == TransportEvent::Gone(node.into())
 }
 
-fn refused(reason: &str) -> impl Fn(&TransportEvent) -> bool {
-    move |event| match event {
-        TransportEvent::Refused(refusal) => refusal.to_string().contains(reason),
-        _ => false,
+/// Receives at several nodes in turn until something holds of them. Events are not looked at.
+fn wait_until(
+    transports: &mut [&mut ZenohTransport],
+    holds: impl Fn(&[&mut ZenohTransport]) -> bool,
+) {
+    let over_ns = now_ns() + PATIENCE_NS;
+    while !holds(transports) {
+        let state = |one: &&mut ZenohTransport| (one.peers(), one.refusals(), one.counts());
+        let late = now_ns() >= over_ns;
+        assert!(
+            !late,
+            "it does not hold: {:?}",
+            transports.iter().map(state).collect::<Vec<_>>()
+        );
+        for transport in &mut *transports {
+            transport.receive(now_ns() + NS_PER_S / 50);
+        }
     }
+}
+
+/// Whether a node refuses another one for this reason.
+fn refuses(transport: &ZenohTransport, reason: &str) -> bool {
+    let refusals = transport.refusals().into_iter();
+    refusals
+        .map(|refusal| refusal.to_string())
+        .any(|refusal| refusal.contains(reason))
+}
+
+/// The names of the nodes that a node works with.
+fn names(transport: &ZenohTransport) -> Vec<String> {
+    let peers = transport.peers().into_iter();
+    peers.map(|peer| peer.node.to_string()).collect()
 }
 
 /// Sends a message until it has come, since a link that a busy machine has broken for a moment loses
 /// messages. Returns how many came: all of them were sent here.
-fn deliver(
+pub(crate) fn deliver(
     (from, of): (&mut ZenohTransport, &str),
     (to, name): (&mut ZenohTransport, &str),
     bytes: &[u8],
@@ -172,8 +225,58 @@ fn who_has_no_certificate_of_this_cluster_is_not_seen() {
         for transport in [&mut a, &mut b, &mut c] {
             let event = transport.receive(now_ns() + NS_PER_S / 10);
             assert_eq!(event, None);
+            // TLS ends the link before the nodes have told each other why.
+            assert_eq!(
+                (transport.refusals().len(), transport.counts().refused),
+                (0, 0)
+            );
         }
     }
+}
+
+#[test]
+fn a_member_whose_certificate_ends_is_dismissed_while_it_is_connected() {
+    let temp = tempfile::tempdir().unwrap();
+    let a_dir = authority(temp.path(), "rack");
+    let dirs = [joined(&a_dir, "b"), joined(&a_dir, "c")];
+    let address = free_address();
+    let clock = Arc::new(SetClock::default());
+    let to = Arc::clone(&clock);
+    let mut a = open_by(to, Some(&a_dir), hello("a", 1), (&[&address], &[])).unwrap();
+    let join = |dir, hello| open(Some(dir), hello, "127.0.0.1:0", &[&address]).unwrap();
+    let mut b = join(&dirs[0], hello("b", 2));
+    expect(&mut [&mut a], appeared("b"));
+    assert!(a.own_fault().is_none() && !refuses(&a, "expired"));
+    // The certificate of b holds for 30 days, and that of a for 365. The links stay: their time is that of
+    // the system.
+    let days = |days: i64| {
+        clock
+            .ahead_ns
+            .store(days * 86_400 * NS_PER_S, Ordering::SeqCst)
+    };
+    days(31);
+    expect(&mut [&mut a], gone("b"));
+    wait_until(&mut [&mut a, &mut b], |all| {
+        refuses(all[0], "node b is not let in: its certificate has expired")
+    });
+    assert!(a.send("b", vec![1]).is_err());
+    assert!(a.own_fault().is_none());
+    // Another one comes with a certificate that has ended, and is not let in either.
+    let mut c = join(&dirs[1], hello("c", 3));
+    wait_until(&mut [&mut a, &mut b, &mut c], |all| {
+        refuses(all[0], "node c is not let in: its certificate has expired")
+    });
+    assert_eq!(names(&a), Vec::<String>::new());
+    // Who has gone is refused no longer, and the clock was wrong: b is let in when it comes again.
+    drop((b, c));
+    wait_until(&mut [&mut a], |all| all[0].refusals().is_empty());
+    days(0);
+    let mut b = join(&dirs[0], hello("b", 4));
+    expect(&mut [&mut a, &mut b], appeared("b"));
+    // The certificate of a itself ends.
+    days(366);
+    let fault = a.own_fault().unwrap_or_default();
+    assert!(fault.contains("has expired"), "{fault}");
 }
 
 #[test]
@@ -230,7 +333,10 @@ fn a_member_that_is_revoked_is_dismissed_while_it_is_connected() {
     assert!(!a.revoke(&forged), "it is not the authority's");
     assert!(a.revoke(&list) && !a.revoke(&list), "it is taken once");
     expect(&mut [&mut a], gone("b"));
-    expect(&mut [&mut a, &mut b, &mut c], refused("was revoked"));
+    let reason = "node b is not let in: its certificate was revoked";
+    wait_until(&mut [&mut a, &mut b, &mut c], |all| {
+        all.iter().any(|one| refuses(one, reason))
+    });
     assert!(a.send("b", vec![1]).is_err());
     // The others learn it from the network, and so does the node itself, which is told a few times.
     let over_ns = now_ns() + PATIENCE_NS;
@@ -254,6 +360,10 @@ fn a_member_that_is_revoked_is_dismissed_while_it_is_connected() {
     );
     // They work with each other as before.
     deliver((&mut a, "a"), (&mut c, "c"), &[1]);
+    // The links to the node carry nothing any more, so that it is not there to be refused.
+    wait_until(&mut [&mut a, &mut b, &mut c], |all| {
+        !refuses(all[0], reason) && !refuses(all[2], reason)
+    });
     // A later life of the node gets no further.
     drop(b);
     let mut b = join(&dirs[0], hello("b", 4));
@@ -305,14 +415,7 @@ fn hello_key(dir: &Path, hello: &Hello) -> String {
     let public = [9; 32];
     let signed = [b"barograph hello 1\0".as_slice(), &public, &hello.write()].concat();
     let proof = [&public, key.sign(&signed).as_ref(), &certificate].concat();
-    let Hello {
-        node,
-        incarnation,
-        start_ns,
-        ..
-    } = hello;
-    let proof = URL_SAFE_NO_PAD.encode(proof);
-    format!("barograph/node/1/rack/{node}/{incarnation}/{start_ns}/{proof}")
+    hello.key(Some(&proof))
 }
 
 #[test]
@@ -400,10 +503,6 @@ fn a_hostile_member_cannot_speak_for_another_node_or_read_its_messages() {
         came += is_one(a.receive(now_ns() + NS_PER_S / 100), &genuine);
     }
     // It may be a node under its own name.
-    let names = |a: &ZenohTransport| -> Vec<String> {
-        let peers = a.peers().into_iter();
-        peers.map(|peer| peer.node.to_string()).collect()
-    };
     while names(&a) != ["b", "evil"] {
         assert!(now_ns() < over_ns, "{:?}", names(&a));
         came += is_one(a.receive(now_ns() + NS_PER_S / 100), &genuine);
@@ -413,4 +512,37 @@ fn a_hostile_member_cannot_speak_for_another_node_or_read_its_messages() {
     // What it overheard has nothing in it that it can read.
     let has_text = |bytes: &Vec<u8>| bytes.windows(7).any(|part| part == b"genuine");
     assert!(!seen.lock().unwrap().iter().any(has_text));
+}
+
+#[test]
+fn hellos_of_a_hostile_member_are_bounded_and_take_nobody_with_them() {
+    const SHOWN: usize = 1_000;
+    let temp = tempfile::tempdir().unwrap();
+    let a_dir = authority(temp.path(), "rack");
+    let (b_dir, evil_dir) = (joined(&a_dir, "b"), joined(&a_dir, "evil"));
+    let address = free_address();
+    let mut a = open(Some(&a_dir), hello("a", 1), &address, &[]).unwrap();
+    let mut b = open(Some(&b_dir), hello("b", 2), "127.0.0.1:0", &[&address]).unwrap();
+    expect(&mut [&mut a], appeared("b"));
+    let evil = hostile_session(&evil_dir, &address);
+    let show = |key: String| evil.liveliness().declare_token(key).wait().unwrap();
+    // The hello of b, in the life that it has, without a proof and with another one.
+    let of_b = hello("b", 2);
+    let mut tokens = vec![show(of_b.key(None)), show(of_b.key(Some(&[0; 3])))];
+    // Hellos of many nodes, which are as long as they can be.
+    let of_many = (0..SHOWN).map(|number| hello(&format!("n{number}"), 9).key(Some(&[0; 2_048])));
+    tokens.extend(of_many.map(show));
+    let shown = tokens.len() as u64;
+    wait_until(&mut [&mut a, &mut b], |all| {
+        all[0].counts().refused >= shown
+    });
+    assert!(a.refusals().len() <= 256, "{}", a.refusals().len());
+    wait_until(&mut [&mut a, &mut b], |all| all[0].refusals().len() == 256);
+    // It withdraws them all: nobody is refused any more, and b is there as before.
+    tokens
+        .into_iter()
+        .for_each(|token| token.undeclare().wait().unwrap());
+    wait_until(&mut [&mut a, &mut b], |all| all[0].refusals().is_empty());
+    wait_until(&mut [&mut a, &mut b], |all| names(all[0]) == ["b"]);
+    deliver((&mut a, "a"), (&mut b, "b"), b"still");
 }

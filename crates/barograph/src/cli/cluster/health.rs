@@ -8,6 +8,7 @@ use barograph_client::{RunDir, SystemClock};
 use barograph_model::{Clock as _, NS_PER_S};
 use serde_json::Value as Json;
 
+use super::addresses::{self, PeerAddress};
 use super::given_up::given_up;
 use crate::cli::documents::{DocumentRow, document};
 use crate::cli::format;
@@ -37,13 +38,14 @@ pub(in crate::cli) fn state_of_cluster(run_dir: &RunDir) -> String {
     let insights: Vec<&ClusterInsightsRow> = insights.iter().map(|row| &**row).collect();
     let now_ns = SystemClock::new().now_ns();
     status.map_or_else(String::new, |status| {
-        page(&status, (&peers, &sent_to), &insights, now_ns)
+        let asked = addresses::ask(&status);
+        page(&status, (&peers, &asked, &sent_to), &insights, now_ns)
     })
 }
 
 fn page(
     status: &Json,
-    (peers, sent_to): (&[&PeersRow], &[&SubscribersRow]),
+    (peers, asked, sent_to): (&[&PeersRow], &[PeerAddress], &[&SubscribersRow]),
     insights: &[&ClusterInsightsRow],
     now_ns: i64,
 ) -> String {
@@ -74,14 +76,7 @@ fn page(
         let refusal = refusal.as_str().unwrap_or_default();
         say("a node is refused", &plain(refusal), "as the reason says");
     }
-    if peers.is_empty() {
-        say(
-            "no other node is known",
-            "nobody answers at the addresses of cluster.peers, and nobody has come to this one",
-            "check that the address of one other node is in cluster.peers, that its agent is up \
-             (`baro cluster status` there), and that no firewall is between them",
-        );
-    }
+    about_addresses(asked, peers.is_empty(), &mut say);
     about_peers(peers, now_ns, &mut say);
     about_insights(status, insights, &mut say);
     for to in sent_to {
@@ -95,6 +90,47 @@ fn page(
 
 const RENEW: &str = "`baro cluster invite` on the first node, `baro cluster join` here, and restart the \
                      agent";
+
+const OTHER_AUTHORITY: &str = "if a node is refused, see above; a router may know no other node yet; otherwise \
+     the certificates do not match, or no agent is there: a link ends, or carries nothing, before two nodes have \
+     told each other their names if one of them has no certificate, one of another authority, or one that has \
+     ended or was revoked. `baro cluster members` on the node of `baro cluster init` has the certificates that \
+     hold, authority.pem below the state directories must be the same file on both nodes, and an agent that is \
+     started with BAROGRAPH_LOG=warn,zenoh_link_tls=debug logs the links that it does not take";
+
+/// What is wrong with the addresses of `cluster.peers`. Whoever answers at one may still be no node.
+fn about_addresses(asked: &[PeerAddress], is_alone: bool, say: &mut impl FnMut(&str, &str, &str)) {
+    let silent = asked.iter().filter_map(|one| {
+        let fault = one.fault.as_ref()?;
+        Some(format!("{} ({})", plain(&one.address), plain(fault)))
+    });
+    if let Some(names) = named(&silent.collect::<Vec<_>>()) {
+        say(
+            "nobody answers at addresses of cluster.peers",
+            &names,
+            "check the address, that the agent there is up and listens at it (cluster.listen there), and \
+             that no firewall is between; it is tried again for ever, so remove an address that is gone",
+        );
+    }
+    let answering = asked.iter().filter(|one| one.fault.is_none());
+    let answering: Vec<String> = answering
+        .map(|one| plain(&one.address).into_owned())
+        .collect();
+    match named(&answering) {
+        _ if !is_alone => {}
+        Some(names) => {
+            let why =
+                format!("somebody answers at {names}, and is no node that this one works with");
+            say("no other node is known", &why, OTHER_AUTHORITY);
+        }
+        None => say(
+            "no other node is known",
+            "nobody answers at the addresses of cluster.peers, and nobody has come to this one",
+            "check that the address of one other node is in cluster.peers, or the address of this one in \
+             that of another",
+        ),
+    }
+}
 
 /// What is wrong with the insights of the cluster.
 fn about_insights(
@@ -136,7 +172,8 @@ fn about_peers(peers: &[&PeersRow], now_ns: i64, say: &mut impl FnMut(&str, &str
         say(
             "nodes are not heard",
             &names,
-            "see whether the node, its agent and the network between are up; the mirror goes on by \
+            "see whether the node, its agent and the network between are up, and whether its certificate \
+             still holds (`baro cluster members` on the node of `baro cluster init`); the mirror goes on by \
              itself, and a node that is gone for good is forgotten after 10 minutes",
         );
     }
@@ -160,7 +197,9 @@ fn about_peers(peers: &[&PeersRow], now_ns: i64, say: &mut impl FnMut(&str, &str
         say(
             "clocks of other nodes are ahead of this one (behind, if negative)",
             &names,
-            "synchronise the clocks (chrony, ntpd): ages of mirrored values are wrong by as much",
+            "synchronise the clocks (chrony, ntpd): ages of mirrored values are wrong by as much, and a value \
+             counts as stale if they differ by more than 3 s, or than three of its intervals if these are \
+             longer than a second",
         );
     }
     let missed = peers.iter().filter(|peer| peer.missed > 0);
@@ -203,6 +242,13 @@ mod tests {
         }
     }
 
+    fn refused(address: &str) -> PeerAddress {
+        PeerAddress {
+            address: address.into(),
+            fault: Some("connection refused".into()),
+        }
+    }
+
     #[test]
     fn a_healthy_cluster_takes_one_line() {
         let status = json!({"cluster": "rack", "refusals": []});
@@ -211,9 +257,13 @@ mod tests {
             lost: 3,
             ..SubscribersRow::default()
         };
-        let page = page(&status, (&[&peer("b")], &[&whole]), &[], NOW_NS);
+        let answers = PeerAddress {
+            address: "login1:7447".into(),
+            fault: None,
+        };
+        let page = page(&status, (&[&peer("b")], &[answers], &[&whole]), &[], NOW_NS);
         assert_eq!(page, "\ncluster rack: 1 of 1 other nodes are connected\n");
-        assert_eq!(super::page(&json!({}), (&[], &[]), &[], NOW_NS), "");
+        assert_eq!(super::page(&json!({}), (&[], &[], &[]), &[], NOW_NS), "");
     }
 
     #[test]
@@ -252,7 +302,11 @@ mod tests {
         };
         let page = page(
             &status,
-            (&[&silent, &skewed], &[&small]),
+            (
+                &[&silent, &skewed],
+                &[refused("login9\u{1b}:7447")],
+                &[&small],
+            ),
             &[&orphan],
             NOW_NS,
         );
@@ -261,6 +315,9 @@ mod tests {
             "was revoked",
             "ends soon",
             "of cluster other",
+            "nobody answers at addresses",
+            "login9",
+            "connection refused",
             "b for 2",
             "c is not wholly mirrored",
             "no space",
@@ -279,7 +336,31 @@ mod tests {
             assert!(page.contains(text), "{text}: {page}");
         }
         assert!(!page.contains('\u{1b}'));
-        let alone = super::page(&json!({"cluster": "rack"}), (&[], &[]), &[], NOW_NS);
-        assert!(alone.contains("cluster.peers"), "{alone}");
+    }
+
+    #[test]
+    fn who_is_alone_is_told_what_may_be_the_reason() {
+        let status = json!({"cluster": "rack"});
+        let alone = page(&status, (&[], &[], &[]), &[], NOW_NS);
+        assert!(alone.contains("nobody has come"), "{alone}");
+        let silent = page(&status, (&[], &[refused("login9:7447")], &[]), &[], NOW_NS);
+        assert!(
+            silent.contains("login9:7447 (connection refused)"),
+            "{silent}"
+        );
+        assert!(!silent.contains("authority"), "{silent}");
+        let answers = PeerAddress {
+            address: "login1:7447".into(),
+            fault: None,
+        };
+        let asked = [answers, refused("login9:7447")];
+        let foreign = page(&status, (&[], &asked, &[]), &[], NOW_NS);
+        for text in [
+            "login9:7447 (",
+            "answers at login1:7447,",
+            "another authority",
+        ] {
+            assert!(foreign.contains(text), "{text}: {foreign}");
+        }
     }
 }
