@@ -246,19 +246,20 @@ impl<'n> Rack<'n> {
         for (here, of) in pairs.filter(|(here, of)| here != of) {
             let mirror = self.mirror(here, of);
             let own = &self.agents[of].as_ref().unwrap().reader;
-            self.check_view(own, &mirror, here);
+            self.check_view(own, &mirror, (here, of));
             let scope = RunDir::new(&self.nodes[of].config.run_dir).scope("all");
             let own = SegmentReader::of(&scope).unwrap();
-            self.check_view(&own, &mirror.scope("all"), here);
+            self.check_view(&own, &mirror.scope("all"), (here, of));
         }
     }
 
     /// A mirror has what its owner has, apart from samples on their way.
-    fn check_view(&self, own: &SegmentReader, mirror: &RunDir, here: usize) {
+    fn check_view(&self, own: &SegmentReader, mirror: &RunDir, (here, of): (usize, usize)) {
         let mirror = SegmentReader::of(mirror).unwrap();
         let here_ns = self.nodes[here].clock.now_ns();
         assert!(mirror.is_alive(here_ns), "{:?}", self.told);
         self.check_rings(own, &mirror);
+        self.check_ages(&mirror, here, of);
         let counts = |reader: &SegmentReader| {
             let entries = reader.directory().entries.into_iter();
             let count = |entry| {

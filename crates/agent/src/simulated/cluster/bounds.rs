@@ -1,6 +1,8 @@
 //! What a simulated node holds of others: never more than its configuration says, and the same samples
 //! as their owners.
 
+use barograph_stream::STALE_INTERVALS;
+
 use super::*;
 use crate::ClusterConfig;
 
@@ -88,6 +90,25 @@ impl Rack<'_> {
             let is_empty = own.len() < 4 && other.is_empty();
             let name = &entry.descriptor;
             assert!(both.count() > 0 || is_empty, "{name}: {:?}", self.told);
+        }
+    }
+
+    /// Ages are by the clock of the reader: values of a node whose clock differs by more than some
+    /// intervals are stale, although their mirror is alive.
+    pub(super) fn check_ages(&self, mirror: &SegmentReader, here: usize, of: usize) {
+        let clocks = [here, of].map(|at| &self.nodes[at].clock);
+        let apart_ns = clocks[0].ahead_ns.abs_diff(clocks[1].ahead_ns) as i64;
+        for entry in mirror.directory().entries {
+            let interval_ns = mirror.interval_ns(&entry);
+            let LatestSample::Sample { looked_ns, .. } = mirror.stream(&entry).latest() else {
+                continue;
+            };
+            let is_overdue = mirror.is_overdue(clocks[0].now_ns(), looked_ns, interval_ns);
+            let limit_ns = STALE_INTERVALS * interval_ns.max(NS_PER_S);
+            // The last look was one interval ago at most, and its message a while on the way.
+            if interval_ns > 0 && apart_ns > limit_ns + interval_ns + ON_THE_WAY_NS {
+                assert!(is_overdue, "{}: {:?}", entry.descriptor, self.told);
+            }
         }
     }
 }
