@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import barograph
+import duckdb
 import pytest
 from harness import PATIENCE_SECONDS, QUICK, Agent, baro, environment, eventually
 from test_applications import counting, run
-from test_cluster import Start, cluster, nodes_of
+from test_cluster import Start, cluster, nodes_of, peer
 from test_node_calls import certified
 
 __all__ = ["counting"]
@@ -90,6 +92,62 @@ def test_what_everyone_may_read_is_read_on_other_nodes(start: Start) -> None:
     eventually(lambda: a.sql(streams) == [], "the streams end with their programs")
 
 
+def test_an_aggregator_keeps_what_everyone_may_read(start: Start) -> None:
+    config = QUICK + '[cluster.aggregator]\nstreams = ["app.*"]\nnodes = ["b"]\n'
+    _, (a, b) = cluster(start, ["a", "b"], config)
+    values = "SELECT ts, value FROM {table} ORDER BY ts"
+    own, kept = values.format(table="app_solver_residual"), values.format(table="b_app_solver_residual")
+    with Solver(b, "all") as solver:
+        solver.put(1.0)
+        directory = a.state_dir / "aggregated" / "b" / "applications" / "all"
+        eventually(lambda: directory.is_dir() and a.rows(kept) != [], "the first value is kept")
+        assert [row["value"] for row in a.rows(kept)] == [1.0]
+        a.stop(signal.SIGKILL)
+        # Meanwhile the program goes on, and ends.
+        for at in range(20):
+            solver.put(at / 2)
+    eventually(lambda: len(b.sql(own)) == 21, "all values are in the archive of b")
+    expected = b.sql(own)
+    a.start()
+    eventually(lambda: peer(a, "b").get("state") == "connected", "the aggregator is back")
+    eventually(lambda: a.rows(kept) == expected, "the history, with the values of the time between")
+    assert a.sql("SELECT fault FROM peers WHERE fault IS NOT NULL") == []
+    eventually(lambda: [row for row in b.ask("cluster", "status")["sent_to"] if row["scope"] == "all"], "its feed")
+    assert [row["lost"] for row in b.ask("cluster", "status")["sent_to"]] == [0, 0]
+    frames = a.sql("SELECT node, residual FROM frames('solver') ORDER BY ts")
+    assert [(row["node"], row["residual"]) for row in frames] == [("b", row["value"]) for row in expected]
+    # An archive like any other, without an agent.
+    a.stop()
+    listed = baro("archive", "verify", "--archive-dir", directory)
+    assert listed.returncode == 0, listed
+
+
+def test_an_aggregator_copies_what_it_keeps(start: Start, tmp_path: Path) -> None:
+    """To one place for all nodes, under their own names."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    kept = f'[cluster.aggregator]\nstreams = ["memory.*", "app.*"]\nnodes = ["b"]\ntarget = "file://{lake}"\n'
+    _, (a, b) = cluster(start, ["a", "b"], QUICK + "[archive]\nsegment_seconds_max = 1\n" + kept)
+    with Solver(b, "all") as solver:
+        solver.put(0.5)
+        copied = {"raw": "memory.available.bytes", "applications/all/raw": "app.solver.residual"}
+        for tier, metric in copied.items():
+            place = lake / tier / "node=b"
+
+            def names(place: Path = place) -> set[str]:
+                files = f"read_parquet('{place}/**/*.parquet')"
+                rows = duckdb.sql(f"SELECT DISTINCT name FROM {files}").fetchall() if list(place.rglob("*.parquet")) else []
+                return {row[0] for row in rows}
+
+            eventually(lambda metric=metric, names=names: metric in names(), f"copies of {metric}")
+    assert list(lake.rglob("node=a")) == [], "its own history is copied to archive.target alone"
+    assert a.sql("SELECT fault FROM peers WHERE fault IS NOT NULL") == []
+    a.stop()
+    a.config.write_text(a.config.read_text().replace("file://", "ftp://"))
+    refused = subprocess.run(a.command(), capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environment())
+    assert refused.returncode == 2 and "cluster.aggregator.target" in refused.stderr, refused
+
+
 def test_what_is_not_allowed_does_not_cross(start: Start) -> None:
     """What the configuration leaves out."""
     _, (a, b) = cluster(start, ["a", "b"], CONFIG + "publications = []\n")
@@ -102,7 +160,8 @@ def test_what_is_not_allowed_does_not_cross(start: Start) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for other users")
 def test_a_user_reads_her_publications_on_other_nodes_and_nobody_else_does(counting: Path) -> None:  # noqa: F811
-    config = '[applications]\nusers = "all"\n' + QUICK + '[cluster]\nmirror = ["app.*"]\npublications = ["all", "u*"]\n'
+    config = '[applications]\nusers = "all"\n' + QUICK + '[cluster]\npublications = ["all", "u*"]\n'
+    config += '[cluster.aggregator]\nstreams = ["app.*"]\n'
     eve, bob = 4_711, 4_712
     with certified({"a": config, "b": config}) as (a, b):
         values = "SELECT max(value) AS n FROM b_app_counting_number"
@@ -125,3 +184,11 @@ def test_a_user_reads_her_publications_on_other_nodes_and_nobody_else_does(count
         finally:
             program.kill()
             program.communicate()
+        # What is kept of it has the same readers.
+        present = "SELECT 1 FROM b_app_counting_number WHERE newest"
+        asked = ("sql", "--json", "--run-dir", a.run_dir, present)
+        eventually(lambda: baro(*asked).stdout.strip() in ("", "[]"), "its streams have ended")
+        eventually(lambda: seen(eve) == 50, "her history of the other node")
+        assert seen(bob) is None
+        kept = a.state_dir / "aggregated" / "b" / "applications" / f"u{eve}"
+        assert kept.stat().st_mode & 0o007 == 0

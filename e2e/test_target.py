@@ -158,7 +158,7 @@ def test_not_copied_is_not_called_not_written(start: Callable[..., Agent], monke
         agent = start(config=f"[archive]\ntarget = 's3://history/whole'\n{options}")
         agent.out("archive", "seal")
         said = eventually(lambda: agent.value("archive.trouble.text"), "the trouble is told")
-        assert said.startswith("history is written, but not copied to archive.target: "), said
+        assert said.startswith("history is written, but not copied to its target: "), said
         status = agent.out("status")
         assert "files are written and wait to be copied" in status and said in status, status
         assert "not written" not in status, status

@@ -1,11 +1,12 @@
-//! The histories of other nodes that this one keeps: for each an archive of its own, which the feed of
-//! the node fills.
+//! The histories of other nodes that this one keeps: for each node an archive of its own, and one of each scope
+//! of its applications, which the feeds of the node fill.
 //!
 //! The archive has the series, lives and numbers of the owner's, so that a feed goes on exactly where
 //! the archive ends, and the histories that two aggregators keep of one node can be merged.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,8 +20,10 @@ use barograph_fabric::{DurableHistories, DurableHistory, HistoryOpening};
 use barograph_model::{
     ConfigError, NS_PER_S, Pattern, Quality, Sample, Selector, SeriesId, Span, StreamKey,
 };
-use barograph_recorder::{ArchiveConfig, Backoff, History, Job, World, publish};
-use barograph_stream::{AGENT_DOCUMENT, AgentDocument, RunDir, make_public_dir};
+use barograph_recorder::{ArchiveConfig, Backoff, History, Job, ScopeCopies, World, publish};
+use barograph_stream::{
+    AGENT_DOCUMENT, AgentDocument, RunDir, SCOPES_DIR, ScopeReader, make_public_dir, make_scope_dir,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +42,10 @@ const BUFFER_BYTES: (u64, u64) = (8 << 20, 1 << 30);
 const DEPTH_MIN: u32 = 64;
 /// Time before the end of a series in which its last sample is looked for, in ns.
 const LAST_NS: i64 = 3_600 * NS_PER_S;
+/// Most histories of scopes of all nodes together: each is an archive with threads of its own.
+const SCOPE_HISTORIES_MAX: usize = 256;
+/// The names of what applications publish begin with this.
+const APPLICATION_PREFIX: &str = "app.";
 /// Beats after which every feed has gone on from where the archive was opened.
 const BEFORE_BEATS: u32 = 120;
 
@@ -47,12 +54,13 @@ const BEFORE_BEATS: u32 = 120;
 #[serde(default, deny_unknown_fields)]
 pub struct AggregatorConfig {
     /// Streams of other nodes whose history is kept, as patterns such as `disk.*`. Empty: none. They
-    /// are mirrored too, whether or not `cluster.mirror` names them.
+    /// are mirrored too, whether or not `cluster.mirror` names them. Patterns that match `app.*` keep what
+    /// applications publish there, as far as `cluster.publications` takes it, for those who may read it.
     pub streams: Vec<String>,
     /// Names of the nodes whose history is kept, as patterns such as `rack1-*`.
     pub nodes: Vec<String>,
-    /// Directory of the histories, one archive for each node; empty: `aggregated` in the state
-    /// directory.
+    /// Directory of the histories, one archive for each node, with those of its applications' scopes
+    /// below; empty: `aggregated` in the state directory.
     pub dir: PathBuf,
     /// Longest time until a sample is synced to disk, and acknowledged to its owner, in seconds,
     /// 0.001 to 10.
@@ -60,6 +68,10 @@ pub struct AggregatorConfig {
     /// Most bytes of the files of all nodes together; beyond that the largest archive loses its oldest
     /// files.
     pub bytes_max: u64,
+    /// Where each sealed file of the histories is copied to, as in `archive.target`, with the options of
+    /// `archive.target_options`; empty: nowhere. The nodes themselves then copy nothing there: a sample would
+    /// be in two files.
+    pub target: String,
 }
 
 impl Default for AggregatorConfig {
@@ -70,6 +82,7 @@ impl Default for AggregatorConfig {
             dir: PathBuf::new(),
             commit_seconds: 0.2,
             bytes_max: 100 << 30,
+            target: String::new(),
         }
     }
 }
@@ -110,11 +123,13 @@ fn refused(key: &'static str, value: &dyn ToString, reason: String) -> AgentErro
 pub(crate) struct NodeHistories {
     shared: Arc<AggregatorParts>,
     nodes: Vec<Pattern>,
-    opening: BTreeMap<String, Job<Result<NodeHistory, String>>>,
-    /// The nodes whose history could not be opened, with the reason and the wait before the next
-    /// attempt.
-    failed: BTreeMap<String, (Backoff, String)>,
+    opening: BTreeMap<HistoryKey, Job<Result<NodeHistory, String>>>,
+    /// What could not be opened, with the reason and the wait before the next attempt.
+    failed: BTreeMap<HistoryKey, (Backoff, String)>,
 }
+
+/// A node, and a scope of its applications; an empty one stands for the node's own streams.
+type HistoryKey = (String, String);
 
 /// What all histories have in common.
 struct AggregatorParts {
@@ -123,6 +138,10 @@ struct AggregatorParts {
     archive: ArchiveConfig,
     run_dir: RunDir,
     world: World,
+    /// Held by each history of a scope.
+    scopes: Arc<()>,
+    /// The connection by which files of scopes are copied; `None` if none are.
+    copies: Option<ScopeCopies>,
 }
 
 impl NodeHistories {
@@ -155,19 +174,27 @@ impl NodeHistories {
                 .saturating_mul(BUFFER_FACTOR)
                 .clamp(BUFFER_BYTES.0, BUFFER_BYTES.1),
             bytes_max: config.bytes_max,
-            // What is copied to a target would lie beside the history of this node.
-            target: String::new(),
+            target: config.target.clone(),
             rank: ArchiveRank::Guest,
             neighbours: Neighbours::default(),
             ..archive.clone()
         };
+        archive.target().map_err(|error| ConfigError {
+            key: match error.key {
+                "archive.target" => "cluster.aggregator.target",
+                key => key,
+            },
+            ..error
+        })?;
         Ok(Some(Self {
             shared: Arc::new(AggregatorParts {
                 dir,
                 selectors: selectors.filter_map(Result::ok).collect(),
+                copies: archive.scope_copies(),
                 archive,
                 run_dir: run_dir.clone(),
                 world: world.clone(),
+                scopes: Arc::default(),
             }),
             nodes: config.nodes.iter().map(Pattern::new).collect(),
             opening: BTreeMap::new(),
@@ -185,41 +212,32 @@ impl fmt::Debug for NodeHistories {
 }
 
 impl DurableHistories for NodeHistories {
-    fn open(&mut self, node: &str) -> HistoryOpening {
-        if !self.nodes.iter().any(|pattern| pattern.matches(node)) {
+    fn open(&mut self, node: &str, scope: &str) -> HistoryOpening {
+        if !self.nodes.iter().any(|pattern| pattern.matches(node)) || !self.shared.keeps(scope) {
             return HistoryOpening::NotKept;
         }
+        let key = (node.to_owned(), scope.to_owned());
         let monotonic_ns = self.shared.world.clock.monotonic_ns();
-        let Some(job) = self.opening.remove(node) else {
-            if let Some((backoff, reason)) = self.failed.get(node)
+        let Some(job) = self.opening.remove(&key) else {
+            if let Some((backoff, reason)) = self.failed.get(&key)
                 && !backoff.is_over(monotonic_ns)
             {
                 return HistoryOpening::Failed(not_kept(reason));
             }
-            let (shared, name) = (Arc::clone(&self.shared), node.to_owned());
-            let work = &self.shared.world.work;
-            // An archive may have much to recover, which other nodes do not wait for.
-            let job = work.start("aggregate-start", move || NodeHistory::open(&shared, &name));
-            return match job {
-                Ok(job) => {
-                    self.opening.insert(node.to_owned(), job);
-                    HistoryOpening::UnderWay
-                }
-                Err(error) => HistoryOpening::Failed(not_kept(&error)),
-            };
+            return self.begin(key);
         };
         if !job.is_finished() {
-            self.opening.insert(node.to_owned(), job);
+            self.opening.insert(key, job);
             return HistoryOpening::UnderWay;
         }
         let panicked = |_| Err("its start has panicked: see the log".to_owned());
         match job.join().unwrap_or_else(panicked) {
             Ok(history) => {
-                self.failed.remove(node);
+                self.failed.remove(&key);
                 HistoryOpening::Open(Box::new(history))
             }
             Err(reason) => {
-                let (backoff, why) = self.failed.entry(node.to_owned()).or_default();
+                let (backoff, why) = self.failed.entry(key).or_default();
                 backoff.failed(monotonic_ns);
                 why.clone_from(&reason);
                 HistoryOpening::Failed(not_kept(&reason))
@@ -227,10 +245,62 @@ impl DurableHistories for NodeHistories {
         }
     }
 
-    fn await_only(&mut self, awaited: &dyn Fn(&str) -> bool) {
+    fn await_only(&mut self, awaited: &dyn Fn(&str, &str) -> bool) {
         // An archive that is open by then is closed again.
-        self.opening.retain(|node, _| awaited(node));
-        self.failed.retain(|node, _| awaited(node));
+        self.opening.retain(|(node, scope), _| awaited(node, scope));
+        self.failed.retain(|(node, scope), _| awaited(node, scope));
+    }
+}
+
+impl NodeHistories {
+    /// Begins to open a history.
+    fn begin(&mut self, key: HistoryKey) -> HistoryOpening {
+        let shared = Arc::clone(&self.shared);
+        let place = (!key.1.is_empty()).then(|| Arc::clone(&self.shared.scopes));
+        if place.is_some() && Arc::strong_count(&self.shared.scopes) > SCOPE_HISTORIES_MAX + 1 {
+            let most = format!("{SCOPE_HISTORIES_MAX} histories of publications are kept already");
+            return HistoryOpening::Failed(not_kept(&most));
+        }
+        let (node, scope) = key.clone();
+        // An archive may have much to recover, which other nodes do not wait for.
+        let open = move || NodeHistory::open(&shared, &node, &scope, place);
+        match self.shared.world.work.start("aggregate-start", open) {
+            Ok(job) => {
+                self.opening.insert(key, job);
+                HistoryOpening::UnderWay
+            }
+            Err(error) => HistoryOpening::Failed(not_kept(&error)),
+        }
+    }
+}
+
+impl AggregatorParts {
+    /// Whether anything of this scope may be kept.
+    fn keeps(&self, scope: &str) -> bool {
+        let may_match = |selector: &Selector| selector.name.may_begin_with(APPLICATION_PREFIX);
+        scope.is_empty() || self.selectors.iter().any(may_match)
+    }
+
+    /// Makes the directory of a history, for those who may read the streams on their node.
+    fn make_dir(&self, node: &str, scope: &str) -> io::Result<PathBuf> {
+        let storage = &self.world.storage;
+        storage.make_lasting_dir(&self.dir)?;
+        let mut dir = self.dir.join(node);
+        make_public_dir(&dir)?;
+        if !scope.is_empty() {
+            let reader = ScopeReader::of(scope).ok_or(io::ErrorKind::InvalidInput)?;
+            dir.push(SCOPES_DIR);
+            make_public_dir(&dir)?;
+            dir.push(scope);
+            // Where there are no access-control lists, the agent alone may read it, as the mirror says.
+            make_scope_dir(&dir, reader)?;
+        }
+        // The history is lost if the names of the directories above it are.
+        storage.make_dir(&dir)?;
+        let above = dir.ancestors().skip(1);
+        let mut above = above.take_while(|above| above.starts_with(&self.dir));
+        above.try_for_each(|above| storage.sync_dir(above))?;
+        Ok(dir)
     }
 }
 
@@ -238,14 +308,18 @@ fn not_kept(reason: &dyn ToString) -> String {
     format!("its history is not kept: {}", reason.to_string())
 }
 
-/// The archive of one other node.
+/// The archive of one other node's own streams, or of a scope of its applications.
 struct NodeHistory {
     history: History,
     journal: Journal,
     shared: Arc<AggregatorParts>,
-    /// The run directory of the node's mirror, which names the archive to its readers.
+    /// The directory of the mirror, which names the archive to its readers.
     mirror: RunDir,
     node: String,
+    scope: String,
+    dir: PathBuf,
+    /// The place among the histories of scopes.
+    _place: Option<Arc<()>>,
     /// The streams that are kept, by key.
     streams: Vec<Option<KeptStream>>,
     entries: Vec<JournalEntry>,
@@ -269,16 +343,30 @@ struct KeptStream {
 }
 
 impl NodeHistory {
-    /// Opens the archive of a node, and reads how far it has each stream.
-    fn open(shared: &Arc<AggregatorParts>, node: &str) -> Result<Self, String> {
-        let config = ArchiveConfig {
-            dir: shared.dir.join(node),
+    /// Opens the archive, and reads how far it has each stream.
+    fn open(
+        shared: &Arc<AggregatorParts>,
+        node: &str,
+        scope: &str,
+        place: Option<Arc<()>>,
+    ) -> Result<Self, String> {
+        let dir = shared.make_dir(node, scope);
+        let cannot = |error| {
+            format!(
+                "cannot make its directory in {}: {error}",
+                shared.dir.display()
+            )
+        };
+        let dir = dir.map_err(cannot)?;
+        let mut config = ArchiveConfig {
+            dir: dir.clone(),
             ..shared.archive.clone()
         };
-        let dir = config.dir.clone();
-        // Everyone may read it, as the archive of the node itself.
-        let made = std::fs::create_dir_all(&shared.dir).and_then(|()| make_public_dir(&dir));
-        made.map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+        if !scope.is_empty() {
+            let copies = shared.copies.as_ref().zip(ScopeReader::of(scope));
+            config.copies = copies.map(|(copies, reader)| copies.of(reader));
+            config.target = String::new();
+        }
         let history = History::start(&config, node, &shared.world);
         if let Some(trouble) = history.trouble() {
             return Err(trouble);
@@ -302,8 +390,14 @@ impl NodeHistory {
             history,
             journal,
             shared: Arc::clone(shared),
-            mirror: shared.run_dir.mirror(node),
+            mirror: match scope.is_empty() {
+                true => shared.run_dir.mirror(node),
+                false => shared.run_dir.mirror(node).scope(scope),
+            },
             node: node.to_owned(),
+            scope: scope.to_owned(),
+            dir,
+            _place: place,
             streams: Vec::new(),
             entries: Vec::new(),
             submitted: JournalPosition::default(),
@@ -351,7 +445,8 @@ impl NodeHistory {
         self.is_named = true;
         let document = AgentDocument {
             node: self.node.clone(),
-            archive: Some(self.shared.dir.join(&self.node)),
+            scope: (!self.scope.is_empty()).then(|| self.scope.clone()),
+            archive: Some(self.dir.clone()),
             ..AgentDocument::default()
         };
         publish(&self.mirror, AGENT_DOCUMENT, &document);
@@ -362,6 +457,7 @@ impl fmt::Debug for NodeHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NodeHistory")
             .field("node", &self.node)
+            .field("scope", &self.scope)
             .finish_non_exhaustive()
     }
 }

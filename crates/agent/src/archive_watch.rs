@@ -247,7 +247,7 @@ mod tests {
             ("archive.copies.stale.count", "12"),
             (
                 "archive.trouble.text",
-                "history is not written: no space; history is written, but not copied to archive.target: nobody there",
+                "history is not written: no space; history is written, but not copied to its target: nobody there",
             ),
         ] {
             assert_eq!(of(name), Some(expect), "{name}");

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barograph_insight::Graph;
-use barograph_model::{Descriptor, Labels, Name, StreamKey, table_name};
+use barograph_model::{
+    CLUSTER_NODE_LABEL, CLUSTER_PREFIX, Descriptor, Labels, Name, StreamKey, table_name,
+};
 use barograph_stream::{
     DirectoryEntry, Incarnation, LOOK_NS, LatestSample, RunDir, ScopeChoice, SegmentFollower,
     SegmentPart, SegmentReader, StreamReader,
@@ -20,8 +22,6 @@ use crate::cluster_insights::ClusterInputNews;
 /// Most streams of all nodes that insights read, and most that rules read. Further ones are left out,
 /// which is logged once.
 pub(crate) const INPUTS_MAX: usize = 16_384;
-/// Label with the name of the node that a stream is of.
-const NODE: &str = "node";
 
 /// The identity of a stream: the life of its segment, its slot, and the generation of the slot.
 type InputId = (Incarnation, usize, u16);
@@ -85,7 +85,7 @@ impl ClusterInputs {
         let reports = graph.reports();
         let made = reports.iter().filter(|report| !report.builtin);
         let inputs = made.flat_map(|report| &report.inputs);
-        let names = inputs.filter_map(|input| input.strip_prefix("cluster."));
+        let names = inputs.filter_map(|input| input.strip_prefix(CLUSTER_PREFIX));
         // Where no such stream has been seen, the dots of the name are not known.
         self.news
             .demand
@@ -180,7 +180,8 @@ impl ClusterInputs {
         let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         let own = self.parts.first().map(|part| part.segment.incarnation());
         for ((incarnation, ..), input) in &self.inputs {
-            let table = table_name(&format!("cluster.{}", input.entry.descriptor.name));
+            let name = &input.entry.descriptor.name;
+            let table = table_name(&format!("{CLUSTER_PREFIX}{name}"));
             let (all, ours) = counts.entry(table).or_default();
             *all += 1;
             *ours += u64::from(Some(*incarnation) == own);
@@ -231,9 +232,10 @@ impl ClusterInput {
 /// The stream as one of several nodes, by the name that insights, rules and SQL know; `None` if its name or
 /// its labels have no room for that.
 pub(crate) fn of_node(descriptor: &Descriptor, node: &str) -> Option<Descriptor> {
-    let name = Name::new(format!("cluster.{}", descriptor.name)).ok()?;
-    let labels = descriptor.labels.iter().filter(|(label, _)| *label != NODE);
-    let labels = labels.chain([(NODE, node)]);
+    let name = Name::new(format!("{CLUSTER_PREFIX}{}", descriptor.name)).ok()?;
+    let labels = descriptor.labels.iter();
+    let labels = labels.filter(|(label, _)| *label != CLUSTER_NODE_LABEL);
+    let labels = labels.chain([(CLUSTER_NODE_LABEL, node)]);
     Some(Descriptor {
         name,
         labels: Labels::new(labels).ok()?,

@@ -319,7 +319,8 @@ impl Fabric {
         if archive.enabled {
             let waker = waker.clone();
             let wake = Arc::new(move || waker.wake());
-            let past = ArchivedPast::new(archive.dir.clone(), node, &world.work, wake);
+            let dirs = (archive.dir.clone(), run_dir);
+            let past = ArchivedPast::new(dirs, node, &world.work, wake);
             fabric.read_past_from(Arc::new(past));
         }
         let mut started = Self {

@@ -1,11 +1,12 @@
 //! The past of this node's streams for nodes that keep its history: what the rings no longer hold is
 //! read from the archive.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use barograph_archive::{ArchiveError, ArchiveReader, ArchivedSeries, SampleChunk, View};
 use barograph_fabric::{
@@ -14,9 +15,11 @@ use barograph_fabric::{
 };
 use barograph_model::{NS_PER_S, Sample, Span};
 use barograph_recorder::Work;
+use barograph_stream::{AGENT_DOCUMENT, AgentDocument, RunDir};
 use tracing::warn;
 
-/// Most readings at a time, of all nodes together.
+/// Most readings of this node's own archive at a time, for all nodes together. So many more are of archives of
+/// scopes.
 const READINGS_MAX: usize = 4;
 /// Most samples of a reading.
 const SAMPLES_MAX: usize = 1 << 16;
@@ -31,16 +34,30 @@ const RUN_BYTES_MAX: usize = 128 << 10;
 const BACK_NS: i64 = 600 * NS_PER_S;
 /// The factor of each further attempt.
 const BACK_FACTOR: i64 = 8;
+/// Most by which the time of a sample is before that of one with a lower number, in ns: a clock was set back,
+/// or an insight over all nodes has the time of one whose clock is behind.
+const BACKWARDS_NS: i64 = 3_600 * NS_PER_S;
 
 /// Has the fabric take what was read.
 pub(crate) type WakeFabric = Arc<dyn Fn() + Send + Sync>;
 
-/// The archive of this node, as the source of what its rings no longer hold.
+/// An archive of this node, as the source of what its rings no longer hold.
 pub(crate) struct ArchivedPast {
     archive: PastArchive,
     work: Work,
     wake: WakeFabric,
     /// Number of readings under way.
+    readings: Arc<AtomicUsize>,
+    /// The archives of scopes; `None` in one of them.
+    scopes: Option<ScopePasts>,
+}
+
+/// The archives of the scopes of this node's applications, as far as other nodes read them.
+struct ScopePasts {
+    run_dir: RunDir,
+    /// Those that a feed has, by scope.
+    pasts: Mutex<BTreeMap<String, Weak<ArchivedPast>>>,
+    /// Number of readings of them under way.
     readings: Arc<AtomicUsize>,
 }
 
@@ -74,17 +91,40 @@ impl Drop for ReadingPlace {
 }
 
 impl ArchivedPast {
-    pub(crate) fn new(dir: PathBuf, node: &str, work: &Work, wake: WakeFabric) -> Self {
+    /// The archive of a node's own streams in `dir`, and those that the documents of the scopes below its
+    /// run directory name.
+    pub(crate) fn new(
+        (dir, run_dir): (PathBuf, &RunDir),
+        node: &str,
+        work: &Work,
+        wake: WakeFabric,
+    ) -> Self {
         Self {
-            archive: PastArchive {
-                reader: Arc::new(ArchiveReader::open(dir)),
-                node: node.into(),
-                is_failing: Arc::default(),
-            },
+            archive: PastArchive::open(dir, node.into()),
             work: work.clone(),
             wake,
             readings: Arc::default(),
+            scopes: Some(ScopePasts {
+                run_dir: run_dir.clone(),
+                pasts: Mutex::default(),
+                readings: Arc::default(),
+            }),
         }
+    }
+
+    /// The archive of a scope in `dir`.
+    fn below(&self, dir: PathBuf, readings: &Arc<AtomicUsize>) -> Self {
+        Self {
+            archive: PastArchive::open(dir, Arc::clone(&self.archive.node)),
+            work: self.work.clone(),
+            wake: Arc::clone(&self.wake),
+            readings: Arc::clone(readings),
+            scopes: None,
+        }
+    }
+
+    fn dir(&self) -> &Path {
+        self.archive.reader.root()
     }
 
     /// Has a job read the archive; `panicked` is what it has found if it panics. `None` if there is no
@@ -116,7 +156,7 @@ impl ArchivedPast {
 impl fmt::Debug for ArchivedPast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ArchivedPast")
-            .field("dir", &self.archive.reader.root())
+            .field("dir", &self.dir())
             .finish_non_exhaustive()
     }
 }
@@ -133,6 +173,23 @@ impl PastSource for ArchivedPast {
 
     fn list(&self, query: EndedQuery) -> Option<Box<dyn PastReading<EndedList>>> {
         self.start(EndedList::default(), move |archive| archive.ended(&query))
+    }
+
+    fn of_scope(&self, scope: &str) -> Option<Arc<dyn PastSource>> {
+        let scopes = self.scopes.as_ref()?;
+        let document = scopes.run_dir.scope(scope).document(AGENT_DOCUMENT);
+        let document: AgentDocument = serde_json::from_slice(&document.ok()??).ok()?;
+        let dir = document.archive?;
+        let mut pasts = scopes.pasts.lock().unwrap_or_else(PoisonError::into_inner);
+        pasts.retain(|_, past| past.strong_count() > 0);
+        let known = pasts.get(scope).and_then(Weak::upgrade);
+        let past = known.filter(|known| known.dir() == dir);
+        let past = past.unwrap_or_else(|| {
+            let past = Arc::new(self.below(dir, &scopes.readings));
+            pasts.insert(scope.to_owned(), Arc::downgrade(&past));
+            past
+        });
+        Some(past)
     }
 }
 
@@ -160,6 +217,14 @@ impl<T: Send> PastReading<T> for ArchiveReading<T> {
 }
 
 impl PastArchive {
+    fn open(dir: PathBuf, node: Arc<str>) -> Self {
+        Self {
+            reader: Arc::new(ArchiveReader::open(dir)),
+            node,
+            is_failing: Arc::default(),
+        }
+    }
+
     /// Reads samples of these gaps, as many as a reading may have.
     fn samples_of(&self, gaps: &[PastGap]) -> PastSamples {
         let mut runs = PastRuns::default();
@@ -302,6 +367,7 @@ impl PastRuns {
             Some(after_ns) => after_ns,
             None => begin_of(view, series, gap)?,
         };
+        let from = from.saturating_sub(BACKWARDS_NS);
         let span = Span { from, ..Span::ALL };
         let mut newest = gap.after;
         for chunk in view.scan(&wanted, span, &cancel) {

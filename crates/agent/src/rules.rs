@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use barograph_model::{Clock, Selector};
+use barograph_model::{CLUSTER_PREFIX, Clock, Selector};
 use barograph_rule::{Firing, RuleLimits, RuleReport, Rules, selectors_of_cluster};
 use barograph_statement::{StatementAction, StatementHead, StatementOutcome};
 use barograph_stream::{
@@ -107,7 +107,7 @@ impl RulesShared {
             return Ok(());
         };
         let text = absent.to_string();
-        let own = text.strip_prefix("cluster.").unwrap_or(&text);
+        let own = text.strip_prefix(CLUSTER_PREFIX).unwrap_or(&text);
         Err(StatementRefusal::Statement(format!(
             "{text} is a stream of all nodes of a cluster, and this node is in none: join one (`baro up \
              --cluster NAME …`), or read {own} of this node"

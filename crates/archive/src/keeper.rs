@@ -69,7 +69,7 @@ impl ArchiveStatus {
                 &self.seal_trouble,
             ),
             (
-                "history is written, but not copied to archive.target",
+                "history is written, but not copied to its target",
                 &self.copy_trouble,
             ),
         ];

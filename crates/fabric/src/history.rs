@@ -9,7 +9,8 @@ use barograph_model::{Sample, StreamKey};
 
 use crate::frame::{Announcement, Position};
 
-/// The durable history of one other node.
+/// The durable history of one segment of another node: of its own streams, or of a scope of its
+/// applications.
 pub trait DurableHistory: Debug + Send {
     /// How far each life of a stream was durable when the history was opened.
     fn positions(&self) -> Vec<Position>;
@@ -46,17 +47,18 @@ pub trait DurableHistory: Debug + Send {
 
 /// The durable histories of other nodes.
 pub trait DurableHistories: Debug + Send {
-    /// Opens the history of a node. It may take several calls, none of which waits.
-    fn open(&mut self, node: &str) -> HistoryOpening;
+    /// Opens the history of a node's own streams, or of a scope of its applications if one is named. It
+    /// may take several calls, none of which waits.
+    fn open(&mut self, node: &str, scope: &str) -> HistoryOpening;
 
-    /// Gives up the openings of all nodes but these, which still wait for theirs.
-    fn await_only(&mut self, awaited: &dyn Fn(&str) -> bool);
+    /// Gives up the openings of all nodes and scopes but these, which still wait for theirs.
+    fn await_only(&mut self, awaited: &dyn Fn(&str, &str) -> bool);
 }
 
-/// The progress of opening a node's history.
+/// The progress of opening a history.
 #[derive(Debug)]
 pub enum HistoryOpening {
-    /// The history of this node is not kept.
+    /// This history is not kept.
     NotKept,
     /// The opening goes on: ask again.
     UnderWay,

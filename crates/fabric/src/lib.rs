@@ -24,6 +24,7 @@ mod publisher;
 mod question;
 mod scope_mirrors;
 pub mod security;
+mod segment_mirror;
 mod subscriber;
 pub mod transport;
 

@@ -71,10 +71,9 @@ impl MirrorSegment {
         })
     }
 
-    /// Takes the room of its streams from this one, too.
-    pub(crate) fn within(mut self, room: Arc<MirrorRoom>) -> Self {
+    /// Takes the room of its streams from this one, too. Call it before the first stream.
+    pub(crate) fn share(&mut self, room: Arc<MirrorRoom>) {
         self.room = Some(room);
-        self
     }
 
     /// Publishes that the owner was heard at `now_ns`, by this node's clock, in ns since the epoch.

@@ -235,7 +235,7 @@ impl<T: Transport> FabricNode<T> {
         let status = |(node, other): (&Arc<str>, &OtherNode)| {
             let mirror = other.mirror.as_ref();
             let counts = mirror.map(|mirror| mirror.counts()).unwrap_or_default();
-            let sent_ns = mirror.map_or(0, |mirror| mirror.subscriber.mirror().sent_ns());
+            let sent_ns = mirror.map_or(0, |mirror| mirror.own.subscriber.mirror().sent_ns());
             let state = match other.is_connected {
                 true => "connected",
                 false => "gone",
@@ -398,7 +398,16 @@ impl<T: Transport> FabricNode<T> {
             is_due && config.mirrors(node) && is_wanted(node)
         };
         if let Some(histories) = histories.as_mut() {
-            histories.await_only(&|node| nodes.get(node).is_some_and(|other| awaits(node, other)));
+            let awaits_scope = |other: &OtherNode, scope: &str| {
+                let mirror = other.mirror.as_ref();
+                mirror.is_some_and(|mirror| mirror.scopes.awaits(scope))
+            };
+            histories.await_only(&|node, scope| {
+                nodes.get(node).is_some_and(|other| match scope {
+                    "" => awaits(node, other),
+                    scope => awaits_scope(other, scope),
+                })
+            });
         }
         for (node, other) in nodes.iter_mut().filter(|(node, other)| awaits(node, other)) {
             if mirrored >= config.mirrors_max {
@@ -408,7 +417,7 @@ impl<T: Transport> FabricNode<T> {
                 ));
                 continue;
             }
-            let history = histories.as_mut().map(|histories| histories.open(node));
+            let history = histories.as_mut().map(|histories| histories.open(node, ""));
             let history = match history {
                 None | Some(HistoryOpening::NotKept) => None,
                 Some(HistoryOpening::Open(history)) => Some(history),
@@ -497,7 +506,8 @@ impl<T: Transport> FabricNode<T> {
         for (node, other) in &mut self.nodes {
             if let Some(mirror) = &mut other.mirror {
                 let next_feed = (&mut self.next_feed, now_ns);
-                mirror.follow_scopes((&self.config, node), next_feed);
+                let histories = self.histories.as_mut();
+                mirror.follow_scopes((&self.config, node), next_feed, histories);
                 mirror.tidy();
                 if mirror.trouble.is_some() {
                     other.fault.clone_from(&mirror.trouble);

@@ -1,48 +1,21 @@
-//! The mirror of one node: its feed goes into a segment of this node's memory and, if the history of
-//! the node is kept, to the part that writes it.
+//! The mirror of one node: of its own streams, and of the scopes of its applications.
 
-use std::collections::VecDeque;
-
-use barograph_model::{Descriptor, Sample, Selector, StreamKey};
 use barograph_stream::StreamError;
 
 use crate::config::NodeConfig;
-use crate::frame::{Announcement, FeedReach, FrameFault};
-use crate::history::DurableHistory;
-use crate::mirror::{MirrorCounts, MirrorSink, Received};
-use crate::mirror_segment::MirrorSegment;
+use crate::frame::FrameFault;
+use crate::history::{DurableHistories, DurableHistory};
+use crate::mirror::{MirrorCounts, Received};
 use crate::scope_mirrors::ScopeMirrors;
-use crate::subscriber::{Subscriber, SubscriberConfig};
+use crate::segment_mirror::{MirrorPlace, SegmentMirror};
 
 /// The mirror of one node.
 #[derive(Debug)]
 pub(crate) struct NodeMirror {
-    pub(crate) subscriber: Subscriber,
-    pub(crate) segment: MirrorSegment,
+    pub(crate) own: SegmentMirror,
     pub(crate) scopes: ScopeMirrors,
-    /// What is wrong with the history at present.
+    /// What is wrong with a history, or with the mirror of a scope, at present.
     pub(crate) trouble: Option<String>,
-    history: Option<KeptHistory>,
-}
-
-/// The history of the node, and the frames that are not durable yet.
-#[derive(Debug)]
-struct KeptHistory {
-    history: Box<dyn DurableHistory>,
-    /// The streams that the configuration wants. What is mirrored by demand is not kept.
-    configured: Vec<Selector>,
-    /// Whether the stream of a key is kept.
-    is_kept: Vec<bool>,
-    frames: VecDeque<WaitingFrame>,
-}
-
-/// The newest frame of those that were handed to the writer together.
-#[derive(Clone, Copy, Debug)]
-struct WaitingFrame {
-    feed: u64,
-    number: u64,
-    /// Place in the order of writing.
-    place: u64,
 }
 
 impl NodeMirror {
@@ -50,240 +23,95 @@ impl NodeMirror {
     pub(crate) fn create(
         config: &NodeConfig,
         node: &str,
-        (first_feed, now_ns): (u64, i64),
+        numbers: (u64, i64),
         history: Option<Box<dyn DurableHistory>>,
     ) -> Result<Self, StreamError> {
-        let mut subscriber = Subscriber::new(SubscriberConfig {
-            incarnation: config.incarnation,
-            first_feed,
-            selectors: config.wanted.clone(),
-            // A mirror has no room for more than rings hold.
-            reach: match history {
-                Some(_) => FeedReach::Archive,
-                None => FeedReach::Rings,
-            },
-            window_bytes: config.window_bytes,
-            streams_max: config.bounds.streams_max,
+        let place = MirrorPlace {
+            node,
             scope: "".into(),
-        });
-        if let Some(history) = &history {
-            subscriber.keep_durably(&history.positions());
-        }
-        let configured = config.wanted.iter().map(|text| Selector::parse(text));
-        let mut mirror = Self {
-            subscriber,
-            segment: MirrorSegment::create(
-                &config.run_dir.mirror(node),
-                node,
-                &config.bounds,
-                now_ns,
-            )?,
-            scopes: ScopeMirrors::new(config, node),
-            trouble: None,
-            history: history.map(|history| KeptHistory {
-                history,
-                configured: configured.filter_map(Result::ok).collect(),
-                is_kept: Vec::new(),
-                frames: VecDeque::new(),
-            }),
+            dir: &config.run_dir.mirror(node),
+            bounds: config.bounds,
         };
-        // The directory of the mirror is there now: its readers are told where the past is.
-        mirror.tidy();
-        Ok(mirror)
+        let own = SegmentMirror::create(config, place, numbers, history)?;
+        Ok(Self {
+            trouble: own.trouble.clone(),
+            own,
+            scopes: ScopeMirrors::new(config, node),
+        })
     }
 
     /// Whether the history of the node is kept.
     pub(crate) fn is_kept(&self) -> bool {
-        self.history.is_some()
+        self.own.is_kept()
     }
 
-    /// Takes in a frame of samples that came at `now_ns`, ns since the epoch.
+    /// Takes in a frame of samples that came at `now_ns`, ns since the epoch. A frame of a scope says
+    /// nothing of the node's own streams.
     pub(crate) fn receive(&mut self, frame: &[u8], now_ns: i64) -> Result<Received, FrameFault> {
-        if let Some(received) = self.scopes.receive(frame, now_ns) {
-            return received;
-        }
-        let mut sinks = MirrorSinks {
-            segment: &mut self.segment,
-            history: self.history.as_mut(),
-        };
-        let received = self.subscriber.receive(frame, now_ns, &mut sinks);
-        // A frame of a scope says nothing of the node's own streams.
-        if received == Ok(Received::Taken) {
-            self.segment.heard(now_ns);
-        }
-        received
+        let of_scope = self.scopes.receive(frame, now_ns);
+        of_scope.unwrap_or_else(|| self.own.receive(frame, now_ns))
     }
 
     /// Makes the next message to the owner that is due at `now_ns`; `None` if there is none.
     pub(crate) fn due(&mut self, now_ns: i64) -> Option<Vec<u8>> {
-        if let Some(kept) = &mut self.history {
-            kept.attend(&mut self.subscriber);
-        }
-        self.subscriber
-            .due(now_ns)
-            .or_else(|| self.scopes.due(now_ns))
+        self.own.due(now_ns).or_else(|| self.scopes.due(now_ns))
     }
 
     /// Time of the next [`Self::due`] that may give a message if nothing is received before.
     pub(crate) fn deadline_ns(&self) -> i64 {
-        let of_node = self.subscriber.deadline_ns();
+        let of_node = self.own.subscriber.deadline_ns();
         of_node.min(self.scopes.deadline_ns())
     }
 
     /// Wants these streams from now on.
     pub(crate) fn set_selectors(&mut self, selectors: &[String]) {
-        self.subscriber.set_selectors(selectors.to_vec());
+        self.own.subscriber.set_selectors(selectors.to_vec());
         self.scopes.set_selectors(selectors);
     }
 
     /// Asks for new feeds, since the owner may have lost the present ones.
     pub(crate) fn ask_again(&mut self) {
-        self.subscriber.ask_again();
+        self.own.subscriber.ask_again();
         self.scopes.ask_again();
     }
 
     /// Begins and ends the mirrors of scopes as the owner has told. `next_feed` is the number of a feed
     /// that no feed had before. Call it once per second: a peer that tells other scopes in each frame costs
     /// no more.
-    pub(crate) fn follow_scopes(&mut self, of: (&NodeConfig, &str), next_feed: (&mut u64, i64)) {
-        let scopes = self.subscriber.mirror().scopes();
-        self.scopes.follow(scopes, of, next_feed);
+    pub(crate) fn follow_scopes(
+        &mut self,
+        of: (&NodeConfig, &str),
+        next_feed: (&mut u64, i64),
+        histories: Option<&mut Box<dyn DurableHistories>>,
+    ) {
+        let subscriber = &self.own.subscriber;
+        let scopes = subscriber.mirror().scopes();
+        self.scopes.follow(scopes, of, next_feed, histories);
         // What is demanded is not in the configuration.
-        self.scopes.set_selectors(self.subscriber.selectors());
+        self.scopes.set_selectors(subscriber.selectors());
     }
 
     /// Wakes those who wait for what was written.
     pub(crate) fn wake(&mut self) {
-        self.segment.wake();
+        self.own.segment.wake();
         self.scopes.wake();
     }
 
     /// Number of streams, those of scopes too.
     pub(crate) fn streams(&self) -> usize {
-        self.segment.streams() + self.scopes.streams()
+        self.own.segment.streams() + self.scopes.streams()
     }
 
     /// What was taken in so far.
     pub(crate) fn counts(&self) -> MirrorCounts {
-        let of_node = self.subscriber.mirror().counts();
-        let of_node = MirrorCounts {
-            missed: of_node.missed + self.segment.refused,
-            ..of_node
-        };
-        of_node.plus(self.scopes.counts())
+        self.own.counts().plus(self.scopes.counts())
     }
 
     /// Does what is due once a second.
     pub(crate) fn tidy(&mut self) {
-        self.segment.give_memory_back();
-        self.scopes.give_memory_back();
-        self.trouble.clone_from(&self.scopes.trouble);
-        if let Some(kept) = &mut self.history {
-            self.trouble = kept.history.beat().or(self.trouble.take());
-        }
-    }
-}
-
-impl KeptHistory {
-    /// Begins a stream, if the configuration wants it.
-    fn declare(&mut self, key: StreamKey, announcement: &Announcement) {
-        let Descriptor { name, labels, .. } = &announcement.descriptor;
-        let is_match = |s: &Selector| s.matches(name.as_str(), labels);
-        let is_kept = self.configured.iter().any(is_match);
-        let at = key.0 as usize;
-        self.is_kept.resize(self.is_kept.len().max(at + 1), false);
-        self.is_kept[at] = is_kept;
-        if is_kept {
-            self.history.declare(key, announcement);
-        }
-    }
-
-    /// The history of a stream; `None` if the stream is not kept.
-    fn of(&mut self, key: StreamKey) -> Option<&mut dyn DurableHistory> {
-        let is_kept = self.is_kept.get(key.0 as usize);
-        is_kept.filter(|is_kept| **is_kept)?;
-        Some(&mut *self.history)
-    }
-
-    /// Hands over what has come, and has the subscriber acknowledge what is durable.
-    fn attend(&mut self, subscriber: &mut Subscriber) {
-        let newest = self.frames.back();
-        if let Some((feed, number)) = subscriber.mirror().progress()
-            && newest.is_none_or(|newest| (newest.feed, newest.number) != (feed, number))
-            && subscriber.is_waiting()
-        {
-            let place = self.history.submit();
-            self.frames.push_back(WaitingFrame {
-                feed,
-                number,
-                place,
-            });
-        }
-        self.history.step();
-        while let Some(frame) = self.frames.front().copied()
-            && self.history.is_durable(frame.place)
-        {
-            self.frames.pop_front();
-            subscriber.set_durable(frame.feed, frame.number);
-        }
-    }
-}
-
-/// The receivers of a mirror's samples.
-struct MirrorSinks<'m> {
-    segment: &'m mut MirrorSegment,
-    history: Option<&'m mut KeptHistory>,
-}
-
-impl MirrorSinks<'_> {
-    /// The history of a stream; `None` if it is not kept.
-    fn history(&mut self, key: StreamKey) -> Option<&mut dyn DurableHistory> {
-        self.history.as_mut()?.of(key)
-    }
-}
-
-impl MirrorSink for MirrorSinks<'_> {
-    fn declare(&mut self, announcement: &Announcement) -> Option<StreamKey> {
-        let key = self.segment.declare(announcement)?;
-        if let Some(kept) = &mut self.history {
-            kept.declare(key, announcement);
-        }
-        Some(key)
-    }
-
-    fn retire(&mut self, key: StreamKey) {
-        self.segment.retire(key);
-        if let Some(history) = self.history(key) {
-            history.retire(key);
-        }
-    }
-
-    fn append(&mut self, key: StreamKey, number: u64, sample: &Sample) {
-        self.segment.append(key, number, sample);
-        if let Some(history) = self.history(key) {
-            history.append(key, number, sample);
-        }
-    }
-
-    fn recall(&mut self, key: StreamKey, number: u64, sample: &Sample) {
-        self.segment.recall(key, number, sample);
-    }
-
-    fn confirm(&mut self, key: StreamKey, looked_ns: i64) {
-        self.segment.confirm(key, looked_ns);
-        if let Some(history) = self.history(key) {
-            history.confirm(key, looked_ns);
-        }
-    }
-
-    fn expect_interval(&mut self, key: StreamKey, interval_ns: i64) {
-        self.segment.expect_interval(key, interval_ns);
-    }
-
-    fn miss(&mut self, key: StreamKey, first: u64, count: u64) {
-        self.segment.miss(key, first, count);
-        if let Some(history) = self.history(key) {
-            history.miss(key, first);
-        }
+        self.own.tidy();
+        self.scopes.tidy();
+        let of_own = self.own.trouble.clone();
+        self.trouble = of_own.or_else(|| self.scopes.trouble());
     }
 }

@@ -93,7 +93,7 @@ pub struct EndedList {
     pub is_failed: bool,
 }
 
-/// The part that has the past of this node's streams.
+/// The part that has the past of this node's own streams, or of those of a scope.
 pub trait PastSource: Debug + Send + Sync {
     /// Begins to read samples of these gaps, a bounded number of them; `None` if nothing more can be
     /// read at present: ask again.
@@ -101,6 +101,12 @@ pub trait PastSource: Debug + Send + Sync {
 
     /// Begins to look for lives that have ended; `None` if it cannot be done at present: ask again.
     fn list(&self, query: EndedQuery) -> Option<Box<dyn PastReading<EndedList>>>;
+
+    /// The past of the streams of a scope of this node's applications; `None` if it has none.
+    fn of_scope(&self, scope: &str) -> Option<Arc<dyn PastSource>> {
+        let _ = scope;
+        None
+    }
 }
 
 /// A reading of the past. It counts as under way until it is dropped.

@@ -55,8 +55,10 @@ pub struct Publisher {
     totals: BTreeMap<FeedKey, EndedFeeds>,
     /// What was sent to subscribers of which nothing else is known any more.
     forgotten: FeedCounts,
-    /// What the feeds that catch up may take together.
+    /// What the feeds of the node's own streams that catch up may take together.
     catch_ups: CatchUps,
+    /// The same for all feeds of scopes, so that what users publish holds up nothing of the node's own.
+    scope_catch_ups: CatchUps,
     /// What has the samples that the rings no longer hold.
     past: Option<Arc<dyn PastSource>>,
 }
@@ -99,6 +101,7 @@ impl Publisher {
             totals: BTreeMap::new(),
             forgotten: FeedCounts::default(),
             catch_ups: CatchUps::default(),
+            scope_catch_ups: CatchUps::default(),
             past: None,
         }
     }
@@ -192,9 +195,14 @@ impl Publisher {
             return false;
         }
         self.end(&key);
-        // Archives of scopes are not read for other nodes.
-        let past = self.past.clone().filter(|_| is_of_node);
-        let past = past.map(|source| (source, &self.catch_ups));
+        let past = match is_of_node {
+            true => self.past.clone().map(|source| (source, &self.catch_ups)),
+            false => {
+                let of_scope = self.past.as_ref();
+                let of_scope = of_scope.and_then(|source| source.of_scope(&subscription.scope));
+                of_scope.map(|source| (source, &self.scope_catch_ups))
+            }
+        };
         let mut feed = Feed::new(segment, header.feed, (subscription, selectors), past);
         if is_of_node {
             feed.tell_scopes(&self.scope_names);
@@ -293,7 +301,8 @@ impl Publisher {
 
     /// Number of feeds that catch up from the archive, and of those that wait for their turn.
     pub fn catch_ups(&self) -> (usize, usize) {
-        self.catch_ups.counts()
+        let (of_node, of_scopes) = (self.catch_ups.counts(), self.scope_catch_ups.counts());
+        (of_node.0 + of_scopes.0, of_node.1 + of_scopes.1)
     }
 
     /// Counts and state of each subscription.

@@ -3,17 +3,17 @@
 //! Each scope has a feed and a segment of its own, so that the file system guards it here as it does on
 //! its node. They are apart from the mirror of the node itself, which never waits for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barograph_stream::{RunDir, ScopeReader, StreamError, make_public_dir, make_scope_dir};
 
 use crate::config::NodeConfig;
-use crate::frame::{FeedReach, FrameFault, feed_of};
+use crate::frame::{FrameFault, feed_of};
+use crate::history::{DurableHistories, DurableHistory, HistoryOpening};
 use crate::mirror::{MirrorCounts, Received};
 use crate::mirror_room::{MirrorBounds, MirrorRoom};
-use crate::mirror_segment::MirrorSegment;
-use crate::subscriber::{Subscriber, SubscriberConfig};
+use crate::segment_mirror::{MirrorPlace, SegmentMirror};
 
 /// The mirrors of one node's scopes.
 #[derive(Debug)]
@@ -21,18 +21,19 @@ pub(crate) struct ScopeMirrors {
     /// The directory of the node's mirror.
     dir: RunDir,
     mirrors: BTreeMap<Arc<str>, ScopeMirror>,
+    /// The scopes whose mirrors wait until their histories are open.
+    awaited: BTreeSet<Arc<str>>,
     room: Arc<MirrorRoom>,
     /// What the mirrors that have ended had taken in.
     ended: MirrorCounts,
     /// Why a scope has no mirror at present, or one that its readers cannot read.
-    pub(crate) trouble: Option<String>,
+    trouble: Option<String>,
 }
 
 /// The mirror of one scope.
 #[derive(Debug)]
 struct ScopeMirror {
-    subscriber: Subscriber,
-    segment: MirrorSegment,
+    mirror: SegmentMirror,
     /// Whether its readers can be let in: without access-control lists the agent alone may read it.
     is_open: bool,
 }
@@ -43,6 +44,7 @@ impl ScopeMirrors {
         Self {
             dir: config.run_dir.mirror(node),
             mirrors: BTreeMap::new(),
+            awaited: BTreeSet::new(),
             room: Arc::new(MirrorRoom::new(config.bounds)),
             ended: MirrorCounts::default(),
             trouble: None,
@@ -56,12 +58,14 @@ impl ScopeMirrors {
         scopes: &[Arc<str>],
         (config, node): (&NodeConfig, &str),
         (next_feed, now_ns): (&mut u64, i64),
+        mut histories: Option<&mut Box<dyn DurableHistories>>,
     ) {
         self.trouble = None;
+        self.awaited.clear();
         let is_over = |scope: &Arc<str>| !scopes.contains(scope);
         let over = self.mirrors.extract_if(.., |scope, _| is_over(scope));
         for (scope, mirror) in over.collect::<Vec<_>>() {
-            self.ended = self.ended.plus(mirror.counts());
+            self.ended = self.ended.plus(mirror.mirror.counts());
             drop(mirror);
             let _ = std::fs::remove_dir_all(self.dir.scope(&scope).path());
         }
@@ -69,10 +73,25 @@ impl ScopeMirrors {
             if self.mirrors.contains_key(scope) {
                 continue;
             }
+            let history = histories.as_mut().map(|kept| kept.open(node, scope));
+            let history = match history {
+                None | Some(HistoryOpening::NotKept) => None,
+                Some(HistoryOpening::Open(history)) => Some(history),
+                Some(HistoryOpening::UnderWay) => {
+                    self.awaited.insert(Arc::clone(scope));
+                    continue;
+                }
+                Some(HistoryOpening::Failed(reason)) => {
+                    self.awaited.insert(Arc::clone(scope));
+                    self.trouble = Some(format!("publications of {scope}: {reason}"));
+                    continue;
+                }
+            };
             *next_feed = next_feed.wrapping_add(1 << 32);
             let dir = self.dir.scope(scope);
+            let of = (node, scope, &dir);
             let room = Arc::clone(&self.room);
-            match ScopeMirror::create(config, (node, scope, &dir), room, (*next_feed, now_ns)) {
+            match ScopeMirror::create(config, of, room, (*next_feed, now_ns), history) {
                 Ok(mirror) => drop(self.mirrors.insert(Arc::clone(scope), mirror)),
                 Err(error) => self.trouble = Some(format!("publications of {scope}: {error}")),
             }
@@ -94,67 +113,76 @@ impl ScopeMirrors {
     ) -> Option<Result<Received, FrameFault>> {
         let feed = feed_of(frame);
         let mut mirrors = self.mirrors.values_mut();
-        mirrors
-            .find(|mirror| mirror.subscriber.is_of(feed))
-            .map(|mirror| {
-                let segment = &mut mirror.segment;
-                let received = mirror.subscriber.receive(frame, now_ns, segment);
-                if received == Ok(Received::Taken) {
-                    segment.heard(now_ns);
-                }
-                received
-            })
+        let found = mirrors.find(|scope| scope.mirror.subscriber.is_of(feed));
+        found.map(|scope| scope.mirror.receive(frame, now_ns))
     }
 
     /// Makes the next message to the owner that is due at `now_ns`; `None` if there is none.
     pub(crate) fn due(&mut self, now_ns: i64) -> Option<Vec<u8>> {
         let mut mirrors = self.mirrors.values_mut();
-        mirrors.find_map(|mirror| mirror.subscriber.due(now_ns))
+        mirrors.find_map(|scope| scope.mirror.due(now_ns))
     }
 
     /// Time of the next [`Self::due`] that may give a message if nothing is received before.
     pub(crate) fn deadline_ns(&self) -> i64 {
         let mirrors = self.mirrors.values();
-        let deadlines = mirrors.map(|mirror| mirror.subscriber.deadline_ns());
+        let deadlines = mirrors.map(|scope| scope.mirror.subscriber.deadline_ns());
         deadlines.min().unwrap_or(i64::MAX)
     }
 
     /// Wants these streams from now on.
     pub(crate) fn set_selectors(&mut self, selectors: &[String]) {
-        for mirror in self.mirrors.values_mut() {
+        for ScopeMirror { mirror, .. } in self.mirrors.values_mut() {
             mirror.subscriber.set_selectors(selectors.to_vec());
         }
     }
 
     /// Asks for new feeds, since the owner may have lost the present ones.
     pub(crate) fn ask_again(&mut self) {
-        for mirror in self.mirrors.values_mut() {
+        for ScopeMirror { mirror, .. } in self.mirrors.values_mut() {
             mirror.subscriber.ask_again();
         }
     }
 
     /// Wakes those who wait for what was written.
     pub(crate) fn wake(&mut self) {
-        for mirror in self.mirrors.values_mut() {
+        for ScopeMirror { mirror, .. } in self.mirrors.values_mut() {
             mirror.segment.wake();
         }
     }
 
-    /// Gives the memory of ended streams back; call it once per second.
-    pub(crate) fn give_memory_back(&mut self) {
-        for mirror in self.mirrors.values_mut() {
-            mirror.segment.give_memory_back();
+    /// Does what is due once a second.
+    pub(crate) fn tidy(&mut self) {
+        for ScopeMirror { mirror, .. } in self.mirrors.values_mut() {
+            mirror.tidy();
         }
+    }
+
+    /// What is wrong with a scope's mirror or its history at present.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let of_history = self.mirrors.iter().find_map(|(scope, one)| {
+            let trouble = one.mirror.trouble.as_ref()?;
+            Some(format!("publications of {scope}: {trouble}"))
+        });
+        self.trouble.clone().or(of_history)
+    }
+
+    /// Whether the mirror of a scope waits until its history is open.
+    pub(crate) fn awaits(&self, scope: &str) -> bool {
+        self.awaited.contains(scope)
     }
 
     /// Number of streams.
     pub(crate) fn streams(&self) -> usize {
-        self.mirrors.values().map(|m| m.segment.streams()).sum()
+        self.mirrors
+            .values()
+            .map(|scope| scope.mirror.segment.streams())
+            .sum()
     }
 
     /// What was taken in so far, that of ended mirrors too.
     pub(crate) fn counts(&self) -> MirrorCounts {
-        let counts = self.mirrors.values().map(ScopeMirror::counts);
+        let counts = self.mirrors.values().map(|scope| scope.mirror.counts());
         counts.fold(self.ended, MirrorCounts::plus)
     }
 }
@@ -164,7 +192,8 @@ impl ScopeMirror {
         config: &NodeConfig,
         (node, scope, dir): (&str, &Arc<str>, &RunDir),
         room: Arc<MirrorRoom>,
-        (first_feed, now_ns): (u64, i64),
+        numbers: (u64, i64),
+        history: Option<Box<dyn DurableHistory>>,
     ) -> Result<Self, StreamError> {
         let make = || {
             let reader = ScopeReader::of(scope).ok_or(std::io::ErrorKind::InvalidInput)?;
@@ -182,28 +211,15 @@ impl ScopeMirror {
             ring_bytes_max: config.bounds.ring_bytes_max / 2,
             ..config.bounds
         };
-        let segment = MirrorSegment::create(dir, node, &bounds, now_ns)?;
-        let subscriber = Subscriber::new(SubscriberConfig {
-            incarnation: config.incarnation,
-            first_feed,
-            selectors: config.wanted.clone(),
-            reach: FeedReach::Rings,
-            window_bytes: config.window_bytes,
-            streams_max: bounds.streams_max,
-            scope: Arc::clone(scope),
-        });
-        Ok(Self {
-            subscriber,
-            segment: segment.within(room),
-            is_open,
-        })
-    }
-
-    fn counts(&self) -> MirrorCounts {
-        let counts = self.subscriber.mirror().counts();
-        MirrorCounts {
-            missed: counts.missed + self.segment.refused,
-            ..counts
-        }
+        let scope = Arc::clone(scope);
+        let place = MirrorPlace {
+            node,
+            scope,
+            dir,
+            bounds,
+        };
+        let mut mirror = SegmentMirror::create(config, place, numbers, history)?;
+        mirror.segment.share(room);
+        Ok(Self { mirror, is_open })
     }
 }

@@ -9,7 +9,7 @@ mod wanted;
 
 use std::sync::Arc;
 
-use barograph_model::{Clock, Descriptor, Name, Sample, Sink, StreamKey, Unit};
+use barograph_model::{CLUSTER_PREFIX, Clock, Descriptor, Name, Sample, Sink, StreamKey, Unit};
 use barograph_statement::StatementOutcome;
 use barograph_statement::ast::Query;
 
@@ -273,7 +273,8 @@ impl Graph {
             };
             let metric = unknown.to_ascii_lowercase();
             let metric = metric.strip_prefix(OVER_NODES);
-            let name = metric.and_then(|metric| Name::new(format!("cluster.{metric}")).ok());
+            let name =
+                metric.and_then(|metric| Name::new(format!("{CLUSTER_PREFIX}{metric}")).ok());
             // A name whose table is another one would be asked for again.
             let name = name.filter(|name| self.store.table(&name.table()).is_none());
             match name {

@@ -132,6 +132,12 @@ impl fmt::Display for Name {
     }
 }
 
+/// The first part of the name that a stream has among those of all nodes of a cluster:
+/// `cluster.disk.busy.ratio` stands for the streams `disk.busy.ratio` of all nodes.
+pub const CLUSTER_PREFIX: &str = "cluster.";
+/// The label that then has the name of the stream's node.
+pub const CLUSTER_NODE_LABEL: &str = "node";
+
 /// The SQL table of a dotted name: dots become underscores.
 pub fn table_name(dotted: &str) -> String {
     dotted.replace('.', "_")

@@ -34,8 +34,9 @@ pub use control::{
 };
 pub use cut::{FAULT_BYTES_MAX, cut};
 pub use descriptor::{
-    Descriptor, HELP_BYTES_MAX, Kind, LABELS_BYTES_MAX, LABELS_MAX, Labels, ModelError,
-    NAME_BYTES_MAX, Name, SeriesId, UNIT_BYTES_MAX, Unit, table_name,
+    CLUSTER_NODE_LABEL, CLUSTER_PREFIX, Descriptor, HELP_BYTES_MAX, Kind, LABELS_BYTES_MAX,
+    LABELS_MAX, Labels, ModelError, NAME_BYTES_MAX, Name, SeriesId, UNIT_BYTES_MAX, Unit,
+    table_name,
 };
 pub use hash::fnv1a;
 pub use level::Level;

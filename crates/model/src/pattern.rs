@@ -47,6 +47,17 @@ impl Pattern {
         !self.0.contains(['*', '?'])
     }
 
+    /// Whether the pattern may match a text that begins with `prefix`: `disk.*` can match none that begins
+    /// with `app.`.
+    pub fn may_begin_with(&self, prefix: &str) -> bool {
+        let (text, prefix) = (self.0.as_bytes(), prefix.as_bytes());
+        let is_wild = |byte: &u8| matches!(byte, b'*' | b'?');
+        match text.iter().position(is_wild) {
+            Some(literal) => text[..literal].iter().zip(prefix).all(|(a, b)| a == b),
+            None => text.starts_with(prefix),
+        }
+    }
+
     /// The pattern's text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -160,6 +171,27 @@ mod tests {
         check("disk", "disk.read", false);
         check("a*b*c", "a1b2b3c", true);
         check("a*b*c", "a1b2b3", false);
+    }
+
+    #[test]
+    fn a_pattern_may_match_what_begins_as_it_does() {
+        for (pattern, may) in [
+            ("*", true),
+            ("?pp.*", true),
+            ("a*", true),
+            ("app.*", true),
+            ("app.lulesh.residual", true),
+            ("app", false),
+            ("apple.*", false),
+            ("disk.*", false),
+            ("d*", false),
+        ] {
+            assert_eq!(
+                Pattern::new(pattern).may_begin_with("app."),
+                may,
+                "{pattern}"
+            );
+        }
     }
 
     #[test]

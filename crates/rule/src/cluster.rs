@@ -4,16 +4,11 @@
 //! It stands alone because whoever follows streams for rules finds out with it which of other nodes
 //! they read, and under which names these streams are at their owners.
 
-use barograph_model::{Descriptor, Pattern, Selector};
+use barograph_model::{CLUSTER_NODE_LABEL, CLUSTER_PREFIX, Descriptor, Pattern, Selector};
 use barograph_statement::StatementError;
 
 use crate::leaf::{LeafFunction, StreamFunction};
 use crate::statement::{RuleStatement, parse};
-
-/// The first part of the names of streams of all nodes.
-const OF_CLUSTER: &str = "cluster.";
-/// The label that has the name of the node.
-const NODE: &str = "node";
 
 /// A selector of streams of all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,9 +22,10 @@ impl ClusterSelector {
     fn of(leaf: &StreamFunction) -> Option<Self> {
         let name = leaf.reads_cluster().then(|| leaf.selector.name.as_str())?;
         let labels = leaf.selector.labels.iter().cloned();
-        let (nodes, labels): (Vec<_>, Vec<_>) = labels.partition(|(label, _)| label == NODE);
+        let (nodes, labels): (Vec<_>, Vec<_>) =
+            labels.partition(|(label, _)| label == CLUSTER_NODE_LABEL);
         let of_owner = Selector {
-            name: Pattern::new(name.strip_prefix(OF_CLUSTER)?),
+            name: Pattern::new(name.strip_prefix(CLUSTER_PREFIX)?),
             labels,
         };
         Some(Self {
@@ -56,7 +52,7 @@ impl ClusterSelector {
 impl StreamFunction {
     /// Whether it reads streams of all nodes.
     pub(crate) fn reads_cluster(&self) -> bool {
-        self.of != LeafFunction::Label && self.selector.name.as_str().starts_with(OF_CLUSTER)
+        self.of != LeafFunction::Label && self.selector.name.as_str().starts_with(CLUSTER_PREFIX)
     }
 }
 

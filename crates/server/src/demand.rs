@@ -12,7 +12,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::header;
 use axum::response::IntoResponse as _;
 use tokio::sync::mpsc;
-use tokio::time::{interval, timeout};
+use tokio::time::interval;
 
 use crate::app::{App, HandlerAnswer, RequestOrigin, SharedApp};
 use crate::blocking;
@@ -20,7 +20,7 @@ use crate::control::HeldDemand;
 use crate::fault::Fault;
 use crate::followed::demand_event;
 use crate::params::Params;
-use crate::watch::{BYE, BYE_TIME_MAX, MessageBody, QUEUED_MAX, STILL_HERE};
+use crate::watch::{MessageBody, QUEUED_MAX, STILL_HERE, say_bye};
 
 /// `GET /api/v1/demand?match=P&node=NAME`
 pub(crate) async fn demand(
@@ -53,7 +53,7 @@ async fn hold(app: Arc<App>, demand: Result<HeldDemand, String>, to: mpsc::Sende
         tokio::select! {
             () = to.closed() => break,
             () = &mut stopped => {
-                let _ = timeout(BYE_TIME_MAX, to.send(Bytes::from_static(BYE))).await;
+                say_bye(&to).await;
                 break;
             }
             _ = quiet.tick() => {

@@ -47,10 +47,10 @@ const TICK_SAMPLES_ALL_MAX: usize = 1 << 14;
 /// Bytes that must be free for a tick to be made; the unused part is given back.
 const TICK_BYTES: usize = 1 << 20;
 /// Longest wait for room to send `bye`.
-pub(crate) const BYE_TIME_MAX: Duration = Duration::from_millis(500);
+const BYE_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// The last message to a client of a server that stops.
-pub(crate) const BYE: &[u8] = b"event: bye\ndata: {}\n\n";
+const BYE: &[u8] = b"event: bye\ndata: {}\n\n";
 /// The comment that keeps a quiet connection open.
 pub(crate) const STILL_HERE: &[u8] = b": still here\n\n";
 
@@ -308,6 +308,12 @@ impl Body for MessageBody {
     }
 }
 
+/// Tells a client that the server stops, if it takes that in soon.
+pub(crate) async fn say_bye(to: &mpsc::Sender<Bytes>) {
+    let bye = to.send(Bytes::from_static(BYE));
+    let _ = timeout(BYE_TIME_MAX, bye).await;
+}
+
 /// Runs a watcher's turns until its client or the server ends. Its messages are made on threads
 /// that may compute, like small answers, and hold memory like answers.
 pub(crate) async fn serve(
@@ -327,8 +333,7 @@ pub(crate) async fn serve(
         tokio::select! {
             () = to.closed() => break,
             () = &mut stopped => {
-                let bye = to.send(Bytes::from_static(BYE));
-                let _ = timeout(BYE_TIME_MAX, bye).await;
+                say_bye(&to).await;
                 break;
             }
             _ = turns.tick() => {

@@ -73,6 +73,8 @@ struct Rack<'n> {
     cut: Option<(usize, i64)>,
     /// The machines that have lost what was not on their disks.
     forgot: BTreeSet<usize>,
+    /// The first sample that the keeper's archive of each machine has of each series.
+    first: Vec<BTreeMap<SeriesId, (i64, u64)>>,
     /// What has happened, for a failure.
     told: Vec<String>,
 }
@@ -110,6 +112,7 @@ impl<'n> Rack<'n> {
             agents: NODES.iter().map(|_| None).collect(),
             cut: None,
             forgot: BTreeSet::new(),
+            first: Vec::new(),
             told: vec![format!("seed {seed}")],
         };
         for (node, name) in nodes.iter().zip(NODES) {
@@ -120,6 +123,8 @@ impl<'n> Rack<'n> {
         (0..NODES.len()).for_each(|at| rack.start(at));
         // Something of every stream is kept.
         rack.run(10);
+        rack.first = (0..NODES.len()).map(|at| rack.first_kept(at)).collect();
+        assert!(rack.first[1].len() > 10 && rack.first[2].len() > 10);
         rack
     }
 
@@ -279,13 +284,24 @@ impl<'n> Rack<'n> {
         }
     }
 
-    /// The keeper's archive of a node has everything that the node's own has, from the first sample that
-    /// was kept.
-    fn check_history(&self, at: usize, until_ns: i64) -> usize {
+    /// The keeper's archives of a node have everything that the node's own have: of its own streams, and of
+    /// what programs there publish for everyone.
+    fn check_histories(&self, at: usize, until_ns: i64) -> [usize; 2] {
+        let config = &self.nodes[at].config;
+        let kept = self.nodes[0].config.state_dir.join("aggregated");
+        let kept = kept.join(NODES[at]);
+        let own = config.state_dir.join("applications/all/archive");
+        let of_scope = (own.as_path(), kept.join("applications/all"));
+        [(config.archive.dir.as_path(), kept), of_scope]
+            .map(|(own, kept)| self.check_history(at, (own, &kept), until_ns))
+    }
+
+    /// An archive that the keeper has of a node has everything that the node's own has, from the first sample
+    /// that was kept. Returns the number of samples that were compared.
+    fn check_history(&self, at: usize, (own, kept): (&Path, &Path), until_ns: i64) -> usize {
         let node = NODES[at];
-        let own = samples_of(&self.nodes[at].config.archive.dir, node, &self.told);
-        let kept = self.nodes[0].config.state_dir.join("aggregated").join(node);
-        let kept = samples_of(&kept, node, &self.told);
+        let own = samples_of(own, node, &self.told);
+        let kept = samples_of(kept, node, &self.told);
         let mut compared = 0;
         for (series, own) in &own {
             let told = || format!("{node} {series:?}: {:?}", self.told);
@@ -325,8 +341,8 @@ fn ts_of(sample: &str) -> i64 {
 
 impl Rack<'_> {
     /// After everything has healed: all nodes see all others, and the keeper's archives have everything.
-    /// Returns the samples that were compared, and how many of them came from archives.
-    fn finish(mut self, healed_s: i64) -> (usize, u64) {
+    /// Returns the samples that were compared, of nodes and of programs, and how many came from archives.
+    fn finish(mut self, healed_s: i64) -> ([usize; 2], u64) {
         self.network.set_faults(NetworkFaults::default());
         self.fill_disk(false);
         self.connect_again();
@@ -347,14 +363,18 @@ impl Rack<'_> {
         agents.for_each(SimulatedAgent::stop);
         // Samples have the times of their owner's clock.
         let until_ns = |at: usize| until_ns + self.nodes[at].clock.ahead_ns;
-        let compared = (1..NODES.len()).map(|at| self.check_history(at, until_ns(at)));
-        (compared.sum(), past)
+        (1..NODES.len()).for_each(|at| self.check_first_kept(at));
+        let compared = (1..NODES.len()).map(|at| self.check_histories(at, until_ns(at)));
+        let compared = compared.fold([0; 2], |all, of_node| {
+            [all[0] + of_node[0], all[1] + of_node[1]]
+        });
+        (compared, past)
     }
 }
 
-/// Three machines live through trouble, and are well afterwards. Returns the samples that were compared,
-/// and how many of them came from archives.
-fn live_through(seed: u64) -> (usize, u64) {
+/// Three machines live through trouble, and are well afterwards. Returns the samples that were compared, of
+/// nodes and of programs, and how many came from archives.
+fn live_through(seed: u64) -> ([usize; 2], u64) {
     let dir = memory_dir();
     let time = virtual_time();
     let nodes = machines(dir.path(), &time, seed);
@@ -380,13 +400,15 @@ fn a_cluster_lives_through_trouble_and_lacks_nothing_afterwards() {
         Some(seed) => seed..=seed,
         None => 1..=number("BAROGRAPH_SEEDS").unwrap_or(6),
     };
-    let (mut compared, mut past) = (0, 0);
+    let (mut compared, mut of_programs, mut past) = (0, 0, 0);
     for seed in seeds {
-        let (samples, from_archives) = live_through(seed);
-        compared += samples;
+        let ([of_nodes, of_scopes], from_archives) = live_through(seed);
+        compared += of_nodes;
+        of_programs += of_scopes;
         past += from_archives;
     }
     assert!(compared > 1_000, "{compared}");
+    assert!(of_programs > 20, "{of_programs}");
     // One run alone may have needed none.
     let is_alone = number("BAROGRAPH_SEED").is_some();
     assert!(past > 0 || is_alone, "archives were needed");

@@ -235,8 +235,8 @@ impl SimulatedFabric {
         if let Some(histories) = histories.unwrap() {
             node.keep_histories(Box::new(histories));
         }
-        let dir = config.archive.dir.clone();
-        let past = ArchivedPast::new(dir, &config.node, &world.work, Arc::new(|| ()));
+        let dirs = (config.archive.dir.clone(), &run_dir);
+        let past = ArchivedPast::new(dirs, &config.node, &world.work, Arc::new(|| ()));
         node.read_past_from(Arc::new(past));
         let clock = Arc::clone(&world.clock);
         Self { node, clock }

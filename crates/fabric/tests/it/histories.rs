@@ -51,9 +51,9 @@ impl SharedDisk {
 }
 
 impl DurableHistories for SharedDisk {
-    fn open(&mut self, node: &str) -> HistoryOpening {
-        match node {
-            "b" => HistoryOpening::Open(Box::new(DiskHistory {
+    fn open(&mut self, node: &str, scope: &str) -> HistoryOpening {
+        match (node, scope) {
+            ("b", "") => HistoryOpening::Open(Box::new(DiskHistory {
                 disk: self.clone(),
                 streams: Vec::new(),
                 entries: Vec::new(),
@@ -62,7 +62,7 @@ impl DurableHistories for SharedDisk {
         }
     }
 
-    fn await_only(&mut self, _: &dyn Fn(&str) -> bool) {}
+    fn await_only(&mut self, _: &dyn Fn(&str, &str) -> bool) {}
 }
 
 #[derive(Debug)]

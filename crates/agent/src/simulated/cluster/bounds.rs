@@ -8,7 +8,7 @@ use crate::ClusterConfig;
 
 /// Most streams of a mirror: somewhat more than a simulated agent has, so that a mirror that does not
 /// give the place of an ended stream back has no room for all.
-const STREAMS_MAX: usize = 160;
+const STREAMS_MAX: usize = 110;
 /// Most bytes of the rings of a mirror, in the same way.
 const RING_BYTES_MAX: usize = 512 << 10;
 /// Bytes of a mirror's file beside its rings: its head and its directory.
@@ -90,6 +90,32 @@ impl Rack<'_> {
             let is_empty = own.len() < 4 && other.is_empty();
             let name = &entry.descriptor;
             assert!(both.count() > 0 || is_empty, "{name}: {:?}", self.told);
+        }
+    }
+
+    /// The first sample of each series that the keeper's archive of a node has, unless it has just come.
+    pub(super) fn first_kept(&self, at: usize) -> BTreeMap<SeriesId, (i64, u64)> {
+        let kept = self.nodes[0].config.state_dir.join("aggregated");
+        let kept = samples_of(&kept.join(NODES[at]), NODES[at], &self.told);
+        let before_ns = self.nodes[at].clock.now_ns() - ON_THE_WAY_NS;
+        let first = kept.into_iter().filter_map(|(series, kept)| {
+            let (place, sample) = kept.into_iter().next()?;
+            (ts_of(&sample) < before_ns).then_some((series, place))
+        });
+        first.collect()
+    }
+
+    /// What was kept before all trouble is kept still: otherwise a history that begins anew would be whole.
+    pub(super) fn check_first_kept(&self, at: usize) {
+        let now = self.first_kept(at);
+        for (series, before) in &self.first[at] {
+            let first = now.get(series);
+            let is_there = first.is_some_and(|first| first <= before);
+            assert!(
+                is_there,
+                "{series:?}: {first:?}, {before:?}: {:?}",
+                self.told
+            );
         }
     }
 
