@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import errno
+import io
 import json
+import os
+import re
+import shutil
 import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 from harness import QUICK, Agent, baro, eventually
-from test_cluster import cluster, peer
+from test_cluster import cluster, free_address, peer
 
 Start = Callable[..., Agent]
 AGGREGATOR = QUICK + '[cluster.aggregator]\nstreams = ["memory.*", "node.*"]\nnodes = ["b", "c"]\n'
@@ -17,20 +25,47 @@ OWN = "SELECT ts, value FROM memory_available_bytes WHERE ts <= {until} ORDER BY
 KEPT = OWN.replace("FROM ", "FROM b_")
 
 
-def archived(directory: Path) -> int:
-    """Number of samples of memory.available.bytes in an archive, read without an agent."""
+def samples(directory: Path) -> list[dict[str, str]]:
+    """The samples of memory.available.bytes in an archive, read without an agent."""
     match = ["--match", "memory.available.bytes", "--format", "csv", "--out", "-"]
     listed = baro("archive", "export", "--archive-dir", directory, *match)
     if "nothing to export" in listed.stderr:
-        return 0
+        return []
     assert listed.returncode == 0, listed
-    return len(listed.stdout.splitlines()) - 1
+    return list(csv.DictReader(io.StringIO(listed.stdout)))
 
 
-def first_kept(a: Agent) -> int:
+def archived(directory: Path) -> int:
+    """Number of these samples."""
+    return len(samples(directory))
+
+
+def keeper(nodes: list[str]) -> str:
+    """The configuration of an aggregator of these nodes."""
+    return AGGREGATOR.replace('["b", "c"]', json.dumps(nodes))
+
+
+def rack(start: Start, configs: dict[str, str]) -> list[Agent]:
+    """Agents of these names, each with a configuration of its own."""
+    address = free_address()
+    agents = []
+    for at, (name, config) in enumerate(configs.items()):
+        where = ["--listen", address] if at == 0 else ["--listen", "127.0.0.1:0", "--peer", address]
+        agents.append(start("--node", name, "--cluster", "rack", *where, config=config))
+    return agents
+
+
+def changes_of(b: Agent, number: int, what: str) -> None:
+    """Waits until so many further samples of b are there."""
+    begun = time.time_ns()
+    changes = f"SELECT count(*) AS changes FROM memory_available_bytes WHERE ts > {begun}"
+    eventually(lambda: b.sql(changes)[0]["changes"] >= number, what)
+
+
+def first_kept(a: Agent, directory: Path | None = None) -> int:
     """The time of the first sample of b that the aggregator has on its disk: what is in its memory alone
     is lost with it."""
-    directory = a.state_dir / "aggregated" / "b"
+    directory = (directory or a.state_dir / "aggregated") / "b"
     eventually(lambda: peer(a, "b").get("samples", 0) > 0 and directory.is_dir(), "the mirror of b")
     eventually(lambda: archived(directory) > 3, "the history of b on the disk")
     return int(a.rows(KEPT.format(until=time.time_ns()))[0]["ts"])
@@ -143,6 +178,127 @@ def test_a_directory_that_cannot_be_written_is_said_and_tried_again(start: Start
     blocked.unlink()
     eventually(lambda: peer(a, "b").get("samples", 0) > 0, "it is kept when that is over")
     assert b.process
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", place], check=True)
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def fill(place: Path) -> None:
+    """Writes until there is no room."""
+    with place.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC, error
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+def test_a_full_disk_is_said_harms_nothing_else_and_leaves_no_hole(start: Start, small_disk: Path) -> None:
+    short = "[streams]\ndepth = 16\n"
+    config = keeper(["b"]) + f'dir = "{small_disk}"\n[archive]\nfree_bytes_min = 0\n' + short
+    a, b = rack(start, {"a": config, "b": QUICK + short})
+    began = first_kept(a, small_disk)
+    assert peer(a, "b")["fault"] is None
+    filler = small_disk / "filler"
+    fill(filler)
+    fault = "SELECT fault FROM peers WHERE node = 'b' AND fault LIKE '%history is not%No space left%'"
+    eventually(lambda: a.sql(fault), "the reason")
+    full = time.time_ns()
+    finding = r"b is not wholly mirrored\n +why +history is not written: .*No space left"
+    eventually(lambda: re.search(finding, a.out("doctor")), "the finding")
+    # The ring of b turns over more than once.
+    changes_of(b, 40, "changes while nobody can keep them")
+    # Values are mirrored, and the aggregator's own history, which has another disk, goes on.
+    newest = f"SELECT 1 FROM b_memory_available_bytes WHERE newest AND ts > {full}"
+    eventually(lambda: a.sql(newest), "the mirror goes on")
+    assert a.sql(f"SELECT count(*) AS rows FROM memory_available_bytes WHERE ts > {full}")[0]["rows"] > 0
+    lost = a.sql("SELECT max(value) AS lost FROM archive_lost_samples_count WHERE newest")
+    assert lost[0]["lost"] in (None, 0), lost
+
+    def heal() -> int:
+        filler.unlink()
+        # What failed is tried again after half a minute at most.
+        healed = "SELECT 1 FROM peers WHERE node = 'b' AND fault IS NULL AND samples > 0"
+        eventually(lambda: a.sql(healed), "there is room again", seconds=90)
+        return time.time_ns()
+
+    def has_all(since: int, until: int) -> bool:
+        owned = [row for row in b.sql(OWN.format(until=until)) if row["ts"] >= since]
+        return len(owned) > 40 and [row for row in a.rows(KEPT.format(until=until)) if row["ts"] >= since] == owned
+
+    until = heal()
+    eventually(lambda: has_all(began, until), "the history without a hole")
+    # The aggregator is killed and comes back while there is no room: that is said too, and by then the oldest
+    # history may have been deleted for newer one, as on any full disk.
+    fill(filler)
+    eventually(lambda: a.sql(fault), "the reason")
+    full = time.time_ns()
+    a.stop(signal.SIGKILL)
+    a.start()
+    eventually(lambda: a.rows("SELECT 1 FROM peers WHERE node = 'b' AND fault LIKE '%history is not%'"), "the reason")
+    changes_of(b, 40, "changes while nobody can keep them")
+    until = heal()
+    eventually(lambda: has_all(full, until), "the history without a hole")
+    assert peer(a, "b")["missed"] == 0
+    assert b.ask("cluster", "status")["lost"] == 0
+
+
+def test_what_a_lost_aggregator_had_and_what_another_has_is_everything_once(start: Start, tmp_path: Path) -> None:
+    # What the second one finds in the rings of b is less than what the first one has.
+    a, b = rack(start, {"a": keeper(["b"]), "b": QUICK + "[streams]\ndepth = 16\n"})
+    began = first_kept(a)
+    changes_of(b, 20, "what only the first aggregator has")
+    # The second one joins later.
+    a_listens = a.options[a.options.index("--listen") + 1]
+    where = ["--listen", "127.0.0.1:0", "--peer", a_listens]
+    c = start("--node", "c", "--cluster", "rack", *where, config=keeper(["b"]))
+    later = first_kept(c)
+    assert later > began
+    changes_of(b, 20, "what both have")
+    a.stop(signal.SIGKILL)
+    rescued = tmp_path / "rescued"
+    shutil.copytree(a.state_dir / "aggregated" / "b", rescued)
+    shutil.rmtree(a.state_dir)
+    changes_of(b, 20, "what only the second aggregator has")
+    until = b.sql("SELECT max(ts) AS ts FROM memory_available_bytes")[0]["ts"]
+    kept = c.state_dir / "aggregated" / "b"
+    c_has = KEPT.format(until=until)
+    eventually(lambda: [row["ts"] for row in c.rows(c_has)][-1:] == [until], "the newest sample")
+    # The lost one comes back with nothing, and begins anew.
+    a.start()
+    assert first_kept(a) > later
+    c.stop()
+    only_one = {row["ts"] for row in samples(kept)}
+    merged = tmp_path / "merged"
+    done = baro("archive", "merge", rescued, kept, "--out", merged, "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["doubles"] > 0, done
+    rows = samples(merged)
+    owned = [row for row in b.sql(OWN.format(until=until)) if row["ts"] >= began]
+    found = [int(row["value"]) for row in rows if int(row["ts"]) <= until]
+    assert found == [row["value"] for row in owned]
+    assert len(only_one) < len({row["ts"] for row in rows}) == len(rows)
+
+
+def test_two_aggregators_share_the_nodes_of_a_rack(start: Start) -> None:
+    a, b, c, d = rack(start, {"a": keeper(["c"]), "b": keeper(["d"]), "c": QUICK, "d": QUICK})
+    shards = {a: ("c", "d"), b: ("d", "c")}
+    for aggregator, (kept, other) in shards.items():
+        directory = aggregator.state_dir / "aggregated"
+        eventually(lambda directory=directory, kept=kept: (directory / kept).is_dir(), "the directory of the history")
+        eventually(lambda directory=directory, kept=kept: archived(directory / kept) > 3, "the history on the disk")
+        # The other node is mirrored, and not kept.
+        eventually(lambda at=aggregator, other=other: peer(at, other).get("samples", 0) > 0, "the mirror")
+        eventually(lambda at=aggregator: at.ask("cluster", "status")["kept"] == 1, "one history")
+        assert [path.name for path in directory.iterdir()] == [kept]
+    assert c.process and d.process
 
 
 def test_bad_values_are_refused(start: Start, tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ const RUN_BYTES_MAX: usize = 128 << 10;
 const BACK_NS: i64 = 600 * NS_PER_S;
 /// The factor of each further attempt.
 const BACK_FACTOR: i64 = 8;
+/// Most by which the time of a sample is before that of one with a lower number, in ns: a clock was set back,
+/// or an insight over all nodes has the time of one whose clock is behind.
+const BACKWARDS_NS: i64 = 3_600 * NS_PER_S;
 
 /// Has the fabric take what was read.
 pub(crate) type WakeFabric = Arc<dyn Fn() + Send + Sync>;
@@ -364,6 +367,7 @@ impl PastRuns {
             Some(after_ns) => after_ns,
             None => begin_of(view, series, gap)?,
         };
+        let from = from.saturating_sub(BACKWARDS_NS);
         let span = Span { from, ..Span::ALL };
         let mut newest = gap.after;
         for chunk in view.scan(&wanted, span, &cancel) {

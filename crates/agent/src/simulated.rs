@@ -6,6 +6,9 @@
 mod chain;
 #[cfg(test)]
 mod cluster;
+#[cfg(test)]
+mod fan_in;
+mod machine;
 mod network;
 mod programs;
 mod sources;
@@ -19,7 +22,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use barograph_archive::testing::ForgettingDisk;
 use barograph_model::{Clock, ManualClock, NS_PER_S};
 use barograph_rule::Firing;
 use barograph_source::policy::IntervalPolicy;
@@ -29,6 +31,7 @@ use barograph_stream::{
     AGENT_DOCUMENT, AgentLock, Incarnation, LatestSample, RunDir, SegmentReader,
 };
 
+use self::machine::{FillingDisk, MachineClock};
 use self::network::{SimulatedFabric, SimulatedNetwork};
 use self::programs::FakeProgram;
 use self::sources::FakeSource;
@@ -80,7 +83,7 @@ impl Randomness for SeededRandomness {
 
 /// An action that writes down what has fired.
 struct RecordedCalls {
-    clock: Arc<ManualClock>,
+    clock: Arc<MachineClock>,
     lines: Mutex<Vec<String>>,
 }
 
@@ -102,8 +105,8 @@ impl RuleAction for RecordedCalls {
 pub(crate) struct SimulatedNode {
     pub config: Config,
     world: World,
-    clock: Arc<ManualClock>,
-    disk: ForgettingDisk,
+    clock: Arc<MachineClock>,
+    disk: FillingDisk,
     jobs: JobQueue,
     programs: Mutex<Vec<FakeProgram>>,
     calls: Arc<RecordedCalls>,
@@ -111,7 +114,7 @@ pub(crate) struct SimulatedNode {
     seed: u64,
 }
 
-/// The clock of all machines of a simulation.
+/// The time of all machines of a simulation.
 pub(crate) fn virtual_time() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(START_NS))
 }
@@ -126,11 +129,18 @@ pub(crate) fn memory_dir() -> tempfile::TempDir {
 }
 
 impl SimulatedNode {
+    /// A machine with a new disk in a new directory, whose clock is right.
+    pub(crate) fn new(name: &str, dir: &Path, time: &Arc<ManualClock>, seed: u64) -> Self {
+        let time = Arc::clone(time);
+        Self::with_clock(name, dir, MachineClock { time, ahead_ns: 0 }, seed)
+    }
+
     /// A machine with a new disk in a new directory.
-    pub(crate) fn new(name: &str, dir: &Path, clock: &Arc<ManualClock>, seed: u64) -> Self {
+    pub(crate) fn with_clock(name: &str, dir: &Path, clock: MachineClock, seed: u64) -> Self {
+        let clock = Arc::new(clock);
         let disk_dir = dir.join("disk");
         fs::create_dir_all(&disk_dir).unwrap();
-        let disk = ForgettingDisk::new(&disk_dir);
+        let disk = FillingDisk::new(&disk_dir, &disk_dir.join("state/aggregated"));
         let jobs = JobQueue::new(JOBS_MAX);
         let mut config = Config {
             node: name.into(),
@@ -156,12 +166,12 @@ impl SimulatedNode {
                 work: Work::Stepped(jobs.clone()),
                 meter: Arc::new(IdleMeter),
             },
-            clock: Arc::clone(clock),
+            clock: Arc::clone(&clock),
             disk,
             jobs,
             programs: Mutex::default(),
             calls: Arc::new(RecordedCalls {
-                clock: Arc::clone(clock),
+                clock,
                 lines: Mutex::default(),
             }),
             dir: dir.to_owned(),
@@ -230,7 +240,7 @@ impl SimulatedNode {
         while programs.len() < PROGRAMS {
             let incarnation = self.world.randomness.incarnation().unwrap();
             let dir = RunDir::new(&self.config.run_dir).ingest_dir();
-            programs.push(FakeProgram::begin(&dir, incarnation, &self.clock));
+            programs.push(FakeProgram::begin(&dir, incarnation, &*self.clock));
         }
     }
 
@@ -243,7 +253,9 @@ impl SimulatedNode {
     /// Makes programs put the values that are due, and returns the time of the next put.
     fn step_programs(&self) -> i64 {
         let mut programs = self.programs.lock().unwrap();
-        let next = programs.iter_mut().map(|program| program.step(&self.clock));
+        let next = programs
+            .iter_mut()
+            .map(|program| program.step(&*self.clock));
         next.min().unwrap_or(i64::MAX)
     }
 
@@ -252,7 +264,7 @@ impl SimulatedNode {
         self.programs.lock().unwrap().clear();
         fs::remove_dir_all(&self.config.run_dir).unwrap();
         let now_s = (self.clock.now_ns() / NS_PER_S).unsigned_abs();
-        self.disk.restart(self.seed ^ now_s).unwrap();
+        self.disk.disk.restart(self.seed ^ now_s).unwrap();
     }
 
     fn sources(&self) -> Vec<(Box<dyn Source>, IntervalPolicy)> {
@@ -338,7 +350,7 @@ impl SimulatedAgent<'_> {
         let archive_ns = self.history.step(now_ns);
         let programs_ns = self.node.step_programs();
         let fabric = self.fabric.as_mut();
-        let fabric_ns = fabric.map_or(i64::MAX, |fabric| fabric.step(now_ns));
+        let fabric_ns = fabric.map_or(i64::MAX, SimulatedFabric::step);
         next_ns
             .min(fabric_ns)
             .min(self.step_rules())
@@ -388,8 +400,8 @@ impl SimulatedAgent<'_> {
     /// Runs this agent alone for so long.
     pub(crate) fn run(&mut self, seconds: i64) {
         let end_ns = self.node.clock.monotonic_ns() + seconds * NS_PER_S;
-        let clock = Arc::clone(&self.node.clock);
-        run(&clock, end_ns, std::slice::from_mut(self));
+        let time = Arc::clone(&self.node.clock.time);
+        run(&time, end_ns, std::slice::from_mut(self));
     }
 
     /// Executes a statement as the server does: it is kept, and applied.
@@ -432,7 +444,8 @@ impl SimulatedAgent<'_> {
             if self.applications.has_ended() {
                 break;
             }
-            clock.advance((next_ns - clock.monotonic_ns()).max(0));
+            let ahead_ns = next_ns - clock.monotonic_ns();
+            clock.time.advance(ahead_ns.max(0));
         }
         drop(self.applications);
         self.event_loop.stop();
@@ -441,7 +454,7 @@ impl SimulatedAgent<'_> {
 
     /// Ends as the process of a machine without power does: nothing is written any more.
     pub(crate) fn cut(self) {
-        self.node.disk.fail_after(0);
+        self.node.disk.disk.fail_after(0);
         drop(self.fabric);
         drop(self.applications);
         self.history.close();

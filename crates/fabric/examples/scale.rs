@@ -3,15 +3,17 @@
 //!
 //!     cargo run --release --locked -p barograph-fabric --example scale -- flat 64
 //!     cargo run --release --locked -p barograph-fabric --example scale -- tree 1024 32
+//!     cargo run --release --locked -p barograph-fabric --example scale -- site 1000 25 10
 //!
 //! Whole `FabricNode`s run in one thread on virtual time, over a network in memory; their segments and
 //! mirrors are files below the directory for temporary files. `flat N`: each node mirrors all others.
 //! `tree N R`: racks of R nodes, of which one is the head, which mirrors its rack; one node above mirrors
-//! the heads. Zenoh's own part is not in it.
+//! the heads. `site N R C`: as many clusters, each such a tree, which know nothing of each other. Zenoh's
+//! own part is not in it.
 
 use std::cell::Cell;
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -89,6 +91,7 @@ struct Member {
     writers: Vec<StreamWriter>,
     node: FabricNode<Counting>,
     sent: Rc<Sent>,
+    run_dir: PathBuf,
     /// Time of the processor in its steps, in ns.
     busy_ns: u64,
 }
@@ -154,6 +157,7 @@ impl Member {
             writers,
             node,
             sent,
+            run_dir: dir.join(name),
             busy_ns: 0,
         })
     }
@@ -177,16 +181,16 @@ impl Member {
     }
 }
 
-/// Names, roles, and patterns of the nodes that are mirrored.
-fn shape(arguments: &[String]) -> Option<Vec<(String, Role, String)>> {
+/// Names, roles, and patterns of the nodes that are mirrored, of one cluster, and the number of clusters.
+fn shape(arguments: &[String]) -> Option<(Vec<(String, Role, String)>, usize)> {
     let count = |at: usize| arguments.get(at)?.parse::<usize>().ok().filter(|n| *n > 0);
     let nodes = count(1)?;
     match arguments.first()?.as_str() {
         "flat" => {
             let node = |i| (format!("n{i}"), Role::Equal, "*".to_owned());
-            Some((0..nodes).map(node).collect())
+            Some(((0..nodes).map(node).collect(), 1))
         }
-        "tree" => {
+        kind @ ("tree" | "site") => {
             let size = count(2)?;
             let node = |i: usize| match i % size {
                 0 => (
@@ -201,7 +205,8 @@ fn shape(arguments: &[String]) -> Option<Vec<(String, Role, String)>> {
                 ),
             };
             let top = ("top".to_owned(), Role::Top, "head*".to_owned());
-            Some((0..nodes).map(node).chain([top]).collect())
+            let clusters = if kind == "site" { count(3)? } else { 1 };
+            Some(((0..nodes).map(node).chain([top]).collect(), clusters))
         }
         _ => None,
     }
@@ -224,29 +229,32 @@ fn bytes_below(dir: &Path) -> std::io::Result<u64> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some(shape) = shape(&arguments) else {
-        return Err("usage: scale flat NODES | scale tree NODES NODES_OF_A_RACK".into());
+    let Some((shape, clusters)) = shape(&arguments) else {
+        let usage = "usage: scale flat NODES | scale tree NODES NODES_OF_A_RACK | \
+                     scale site NODES NODES_OF_A_RACK CLUSTERS";
+        return Err(usage.into());
     };
     let dir = std::env::temp_dir().join(format!("scale-{}", std::process::id()));
-    let outcome = measure(&arguments.join(" "), &shape, &dir);
+    let outcome = measure(&arguments.join(" "), (&shape, clusters), &dir);
     std::fs::remove_dir_all(&dir)?;
     outcome
 }
 
 fn measure(
     title: &str,
-    shape: &[(String, Role, String)],
+    (shape, clusters): (&[(String, Role, String)], usize),
     dir: &Path,
 ) -> Result<(), Box<dyn Error>> {
-    let (network, clock) = (MemoryNetwork::default(), SystemClock::new());
+    let clock = SystemClock::new();
     let mut members = Vec::new();
-    for (number, (name, role, mirrored)) in shape.iter().enumerate() {
-        members.push(Member::new(
-            &network,
-            (name, *role, mirrored),
-            number as u64,
-            dir,
-        )?);
+    for cluster in 0..clusters {
+        let network = MemoryNetwork::default();
+        let dir = dir.join(format!("c{cluster}"));
+        for (name, role, mirrored) in shape {
+            let number = members.len() as u64;
+            let named = (name.as_str(), *role, mirrored.as_str());
+            members.push(Member::new(&network, named, number, &dir)?);
+        }
     }
     let run = |members: &mut Vec<Member>, from_s: i64, to_s: i64| -> Result<(), Box<dyn Error>> {
         for second in from_s..to_s {
@@ -271,34 +279,33 @@ fn measure(
     run(&mut members, WARM_S, WARM_S + MEASURED_S)?;
     println!(
         "{title}: {} nodes, {STREAMS} streams each, one sample a second",
-        shape.len()
+        members.len()
     );
     for role in [Role::Equal, Role::Leaf, Role::Head, Role::Top] {
-        let named = members.iter().zip(shape.iter().map(|(name, ..)| name));
-        let of_role: Vec<_> = named.filter(|(member, _)| member.role == role).collect();
+        let of_role: Vec<_> = members.iter().filter(|one| one.role == role).collect();
         if !of_role.is_empty() {
-            report(role, &of_role, dir)?;
+            report(role, &of_role)?;
         }
     }
     Ok(())
 }
 
 /// Prints what a node of this role costs, as a mean over all of them.
-fn report(role: Role, of_role: &[(&Member, &String)], dir: &Path) -> Result<(), Box<dyn Error>> {
+fn report(role: Role, of_role: &[&Member]) -> Result<(), Box<dyn Error>> {
     let count = of_role.len() as f64;
     let per_second = |sum: u64| sum as f64 / count / MEASURED_S as f64;
-    let messages = of_role.iter().map(|(m, _)| m.sent.messages.get()).sum();
-    let bytes = of_role.iter().map(|(m, _)| m.sent.bytes.get()).sum();
-    let busy_ns = of_role.iter().map(|(m, _)| m.busy_ns).sum();
-    let peers = of_role.iter().flat_map(|(m, _)| m.node.peers());
+    let messages = of_role.iter().map(|m| m.sent.messages.get()).sum();
+    let bytes = of_role.iter().map(|m| m.sent.bytes.get()).sum();
+    let busy_ns = of_role.iter().map(|m| m.busy_ns).sum();
+    let peers = of_role.iter().flat_map(|m| m.node.peers());
     let (mut mirrors, mut missed) = (0_u64, 0);
     for peer in peers {
         mirrors += u64::from(peer.samples > 0);
         missed += peer.missed;
     }
     let mut memory = 0;
-    for (_, name) in of_role {
-        let nodes = dir.join(name).join("nodes");
+    for member in of_role {
+        let nodes = member.run_dir.join("nodes");
         memory += if nodes.exists() {
             bytes_below(&nodes)?
         } else {

@@ -75,13 +75,25 @@ impl SimulatedNetwork {
         }
     }
 
+    /// Adds a machine.
+    pub(crate) fn join(&self, hello: Hello) -> FaultyTransport {
+        FaultyTransport {
+            network: self.clone(),
+            node: hello.node.to_string(),
+            inner: self.inner.join(hello).unwrap(),
+            delayed: Vec::new(),
+            running: BTreeSet::new(),
+            seen: BTreeSet::new(),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, NetworkState> {
         self.state.lock().unwrap()
     }
 }
 
 /// A machine's end of the network.
-struct FaultyTransport {
+pub(crate) struct FaultyTransport {
     network: SimulatedNetwork,
     inner: MemoryTransport,
     node: String,
@@ -201,7 +213,8 @@ impl Transport for FaultyTransport {
 
 /// An agent's part in a simulated cluster.
 pub(crate) struct SimulatedFabric {
-    node: FabricNode<FaultyTransport>,
+    pub node: FabricNode<FaultyTransport>,
+    clock: Arc<dyn Clock>,
 }
 
 impl SimulatedFabric {
@@ -217,14 +230,7 @@ impl SimulatedFabric {
             cluster: config.cluster.name.as_str().into(),
             node: config.node.as_str().into(),
         };
-        let transport = FaultyTransport {
-            network: network.clone(),
-            inner: network.inner.join(hello).unwrap(),
-            node: config.node.clone(),
-            delayed: Vec::new(),
-            running: BTreeSet::new(),
-            seen: BTreeSet::new(),
-        };
+        let transport = network.join(hello);
         let cluster = config.cluster.node(&run_dir, incarnation);
         let mut node = FabricNode::new(transport, segment, cluster, now_ns);
         let aggregator = (&config.cluster.aggregator, config.cluster.window_bytes);
@@ -236,23 +242,14 @@ impl SimulatedFabric {
         let dirs = (config.archive.dir.clone(), &run_dir);
         let past = ArchivedPast::new(dirs, &config.node, &world.work, Arc::new(|| ()));
         node.read_past_from(Arc::new(past));
-        Self { node }
+        let clock = Arc::clone(&world.clock);
+        Self { node, clock }
     }
 
-    /// Takes in what has come, does what is due, and returns the time of the next step.
-    pub(crate) fn step(&mut self, now_ns: i64) -> i64 {
-        let sent = self.node.transport().counts().sent;
-        while let Some(event) = self.node.transport().receive(now_ns) {
-            self.node.take_in(event, now_ns);
-        }
-        let deadline_ns = self.node.step(now_ns);
-        let transport = self.node.transport();
-        let delayed = transport.delayed.iter().map(|(at_ns, ..)| *at_ns).min();
-        let has_sent = transport.counts().sent > sent;
-        // The others are to have a look.
-        let answer_ns = if has_sent { now_ns + HOP_NS } else { i64::MAX };
-        let next_ns = deadline_ns.min(answer_ns).min(delayed.unwrap_or(i64::MAX));
-        next_ns.max(now_ns + HOP_NS)
+    /// Takes in what has come, does what is due, and returns the time of the next step by the monotonic
+    /// clock.
+    pub(crate) fn step(&mut self) -> i64 {
+        step_node(&mut self.node, &*self.clock)
     }
 
     /// The counts of the fabric.
@@ -264,4 +261,28 @@ impl SimulatedFabric {
     pub(crate) fn peers(&self) -> Vec<barograph_stream::PeersRow> {
         self.node.peers()
     }
+}
+
+/// Takes in what has come to a node, does what is due, and returns the time of the next step by the
+/// monotonic clock.
+pub(crate) fn step_node(node: &mut FabricNode<FaultyTransport>, clock: &dyn Clock) -> i64 {
+    // The fabric goes by the wall clock of its machine, and the network by the time of the simulation.
+    let (now_ns, monotonic_ns) = (clock.now_ns(), clock.monotonic_ns());
+    let sent = node.transport().counts().sent;
+    while let Some(event) = node.transport().receive(now_ns) {
+        node.take_in(event, now_ns);
+    }
+    let wait_ns = node.step(now_ns).saturating_sub(now_ns);
+    let transport = node.transport();
+    let delayed = transport.delayed.iter().map(|(at_ns, ..)| *at_ns).min();
+    let has_sent = transport.counts().sent > sent;
+    // The others are to have a look.
+    let answer_ns = if has_sent {
+        monotonic_ns + HOP_NS
+    } else {
+        i64::MAX
+    };
+    let deadline_ns = monotonic_ns.saturating_add(wait_ns);
+    let next_ns = deadline_ns.min(answer_ns).min(delayed.unwrap_or(i64::MAX));
+    next_ns.max(monotonic_ns + HOP_NS)
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use barograph_model::{Clock, Kind, ManualClock, NS_PER_S, ValueType};
+use barograph_model::{Clock, Kind, NS_PER_S, ValueType};
 use barograph_stream::Incarnation;
 use barograph_stream::ingest::{
     IngestDeclaration, Producer, ProducerConfig, PublicationReaders, ThreadRing, TimeSource, kind,
@@ -26,7 +26,7 @@ pub(super) struct FakeProgram {
 
 impl FakeProgram {
     /// Makes the file of a program in an ingest directory.
-    pub(super) fn begin(dir: &Path, incarnation: Incarnation, clock: &ManualClock) -> Self {
+    pub(super) fn begin(dir: &Path, incarnation: Incarnation, clock: &dyn Clock) -> Self {
         let config = ProducerConfig {
             rings_max: 1,
             incarnation: Some(incarnation),
@@ -58,7 +58,7 @@ impl FakeProgram {
     }
 
     /// Puts what is due, and returns the time of the next put.
-    pub(super) fn step(&mut self, clock: &ManualClock) -> i64 {
+    pub(super) fn step(&mut self, clock: &dyn Clock) -> i64 {
         if clock.monotonic_ns() >= self.next_ns {
             self.next_ns += FRAME_NS;
             self.frames += 1;

@@ -157,11 +157,11 @@ fn what_was_answered_survives_a_power_failure_and_what_was_refused_does_not() {
         let node = SimulatedNode::new("n1", dir.path(), &virtual_time(), operations);
         let mut agent = node.start();
         agent.execute(dropped).unwrap();
-        node.disk.fail_after(operations);
+        node.disk.disk.fail_after(operations);
         let is_made = agent.execute(made).is_ok();
         assert!(agent.execute(refused).is_err());
         let is_dropped = agent.execute("DROP INSIGHT dropped.bytes").is_ok();
-        is_cut = node.disk.is_off();
+        is_cut = node.disk.disk.is_off();
         agent.cut();
         node.restart_after_power_cut();
         let agent = node.start();
