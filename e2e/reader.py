@@ -51,6 +51,9 @@ REPLACED = {
     "--horizon 1h": "--horizon 5s",
 }
 
+# Places that only the node of all other documents has.
+ELSEWHERE = ("archive", "weights", "headers", "extension")
+
 # The exports go to an address where nothing listens: their losses are a stream.
 CONFIGURATION = QUICK + """
 [export.remote_write]
@@ -82,6 +85,12 @@ while True:
         p.put(residual=1 / n, step_time=0.01, iteration=n, phase="solve", setup={"solver": "cg"}, mesh=[1.0, 2.0])
     p.poll()
     time.sleep(0.05)
+"""
+
+# What a node needs beside the defaults so that its publications and tiers are read on others.
+OF_CLUSTER = QUICK + """
+[cluster]
+mirror = ["node.*", "tier.*", "disk.*", "filesystem.*", "pressure.*", "memory.*", "network.*", "nodes.*", "app.*"]
 """
 
 # Streams that the documents use and that take some time to appear.
@@ -142,7 +151,9 @@ class Reader:
             [*map(str, command)], cwd=self.folder, env=self.environment(), input=given,
             capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX, check=False,
         )  # fmt: skip
-        return f"status {done.returncode}: {done.stderr}" if done.returncode or done.stderr else ""
+        # A statement on several nodes names them on standard error.
+        told = "" if "--nodes" in str(command[-1]) else done.stderr
+        return f"status {done.returncode}: {done.stderr}" if done.returncode or told else ""
 
     def follows(self, *command: object) -> str:
         """The same for a command that runs until it is stopped."""
@@ -186,6 +197,38 @@ def reading(folder: Path, library: Path) -> Iterator[Reader]:
                 lulesh.kill()
     finally:
         agent.destroy()
+
+
+@contextmanager
+def reading_in_cluster(folder: Path, library: Path, address: str) -> Iterator[Reader]:
+    """A reader on the node a of a cluster. On its other node, b, lulesh publishes for everyone."""
+    agents = []
+    for name in ("a", "b"):
+        of_node = folder / name
+        of_node.mkdir()
+        where = ["--listen", address] if name == "a" else ["--listen", "127.0.0.1:0", "--peer", address]
+        node = ["--sys-root", whole_tree(of_node), "--node", name, "--cluster", "rack1", *where]
+        agents.append(Agent(of_node, *node, config=OF_CLUSTER))
+    a, b = agents
+    home = folder / "home"
+    furnish(home)
+    try:
+        a.start()
+        b.start()
+        reader = Reader(a, home, library, {"port": a.port, "run_dir": a.run_dir} | dict.fromkeys(ELSEWHERE, ""))
+        beside_b = reader.environment() | {"BAROGRAPH_RUN_DIR": str(b.run_dir)}
+        public = LULESH.replace('application="lulesh"', 'application="lulesh", readers="all"')
+        with subprocess.Popen([sys.executable, "-c", public], env=beside_b) as lulesh:
+            try:
+                for name in ("app.lulesh.residual", "disk.busy.ratio{device=vda}", "tier.available.bytes"):
+                    mirrored = ("latest", name, "--node", "b")
+                    eventually(lambda of=mirrored: a.run(*of).returncode == 0, f"{name} of b", 2 * PATIENCE_SECONDS)
+                yield reader
+            finally:
+                lulesh.kill()
+    finally:
+        for agent in agents:
+            agent.destroy()
 
 
 def furnish(home: Path) -> None:

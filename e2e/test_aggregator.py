@@ -122,6 +122,8 @@ def test_the_history_of_a_node_is_kept_through_crashes_of_either_side(start: Sta
     assert nothing.returncode == 2 and "is no archive" in nothing.stderr, nothing
     kept = baro("archive", "verify", "--archive-dir", directory / "b")
     assert kept.returncode == 0, kept
+    listed = baro("archive", "ls", "--archive-dir", directory / "b", "--json")
+    assert listed.returncode == 0 and json.loads(listed.stdout), listed
     assert c.process
 
 

@@ -1,12 +1,14 @@
 """The documents, run: code that README.md and the guide tell a reader to paste works.
 
-Each block of code is run, or is listed in `NOT_RUN` with the reason. A change of a document needs
+Each block of code is run, on a node by itself or (`IN_CLUSTER`) beside another one, or is listed in
+`NOT_RUN` with the reason. A reason may name a test that does the same. A change of a document needs
 no change here, unless it adds something that cannot be run, or that the node of these tests does
 not have.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -20,8 +22,9 @@ import duckdb
 import pytest
 from documents import DOCUMENTS, Piece, pieces
 from harness import PATIENCE_SECONDS, ROOT, Agent
-from reader import REPLACED, Reader, reading
+from reader import REPLACED, Reader, reading, reading_in_cluster
 from test_applications import INCLUDE, LIBRARY
+from test_cluster import free_address
 from test_examples import compile_with
 
 # Lists of pieces: by document, then by the beginning of a piece, which is unique in its document.
@@ -32,12 +35,8 @@ INSTALLS = "it installs software for the system, or in an environment of the rea
 OUTPUT = "it is output, shown for reading"
 EXTENSION = "it is a function of the extension, whose own tests call it"
 BUCKET = "it needs a bucket; test_target.py does it in a directory"
-FIFTEEN = "test_fifteen.py runs it"
-OF_CLUSTER = "it needs a cluster; test_cluster_insights.py has one"
-CLIENTS = "it needs a cluster; test_cluster_clients.py has one"
-PUBLICATIONS = "test_cluster_publications.py reads them on another node"
-DEMANDS = "it needs a cluster; test_cluster_demand.py has one"
-IN_CLUSTER = "it needs a cluster; test_cluster.py has one"
+FIFTEEN = "test_fifteen.py runs it: `tuple_of_row({})`"
+STARTS = "it starts agents; test_cluster.py does"
 KEPT = "it needs the archives of an aggregator; test_aggregator.py has them"
 LAKE = "it needs a lake; test_site.py has one"
 NODE_CALLS = "it needs programs on several nodes; test_node_calls.py has them"
@@ -49,58 +48,30 @@ NOT_RUN: Listed = {
     "README.md": {
         "make run": BUILDS,
         "make test": BUILDS,
-        "baro cluster run": IN_CLUSTER,
-        'baro sql "SELECT node, device': IN_CLUSTER,
-        "baro sql --nodes all": IN_CLUSTER,
+        "baro cluster run": STARTS,
     },
     "applications.md": {'{"id":"u1000:7",': OUTPUT},
     "bridges.md": {"[[outputs.influxdb_v2]]": "it is Telegraf's configuration"},
     "cluster.md": {
-        "baro cluster run": IN_CLUSTER,
-        "baro up --cluster rack1 --listen 127": IN_CLUSTER,
+        "baro cluster run": STARTS,
+        "baro up --cluster rack1 --listen 127": STARTS,
         "baro cluster init": MEMBERS,
-        "baro up --cluster rack1 --listen 0": MEMBERS,
+        "baro up --cluster rack1 --listen 0": STARTS,
         "baro cluster invite node-b": MEMBERS,
         "baro cluster join -  ": MEMBERS,
         "baro cluster join - --state-dir": MEMBERS,
-        "baro up --cluster rack1 --node": MEMBERS,
+        "baro up --cluster rack1 --node": STARTS,
         "baro cluster members  ": MEMBERS,
         "baro cluster revoke": MEMBERS,
         "baro cluster invite router1": MEMBERS,
         "{\n  mode": "it is zenohd's configuration; a test of crates/membership opens a router with it",
-        'baro sql --nodes all "SELECT max': IN_CLUSTER,
-        'baro sql --nodes all --combine "SELECT tier': IN_CLUSTER,
-        'baro sql --nodes all --combine "SELECT node': IN_CLUSTER,
         "baro archive ls --archive-dir": KEPT,
         "baro archive export --archive-dir": KEPT,
         "baro archive merge a": KEPT,
-        "baro sql --nodes a,b": IN_CLUSTER,
-        'baro latest "disk.*" --node b': CLIENTS,
-        "baro watch memory.available.bytes --node b": CLIENTS,
-        "baro streams --node b": CLIENTS,
-        "baro sql --nodes b": CLIENTS,
-        "b = barograph.of_node": CLIENTS,
-        "baro_node_t *node": CLIENTS,
-        "curl 'http": CLIENTS,
-        "curl -N 'http://127.0.0.1:7070/api/v1/watch?match=disk": CLIENTS,
-        "curl -N 'http://127.0.0.1:7070/api/v1/watch?match=agent": DEMANDS,
-        "curl -N --unix-socket": DEMANDS,
-        "baro watch agent.cpu.seconds --node b": DEMANDS,
-        'baro sql "SELECT node, value FROM cluster_app': PUBLICATIONS,
-        "baro watch 'app.lulesh.*' --node b": PUBLICATIONS,
-        'baro rule create "CREATE RULE disk.busy': DEMANDS,
-        'baro rule create "CREATE RULE storage.gone': DEMANDS,
-        "curl -d": IN_CLUSTER,
-        'baro insight create "CREATE INSIGHT all': IN_CLUSTER,
-        'baro insight create "CREATE INSIGHT busy': IN_CLUSTER,
-        'baro insight create "CREATE INSIGHT storage': OF_CLUSTER,
-        'baro sql "SELECT node, value, age_ns': OF_CLUSTER,
-        "baro insight drop storage": OF_CLUSTER,
-        "SELECT node, value FROM cluster_disk_busy_ratio": IN_CLUSTER,
-        "CREATE INSIGHT site": IN_CLUSTER,
         "baro call fire checkpoint --nodes": NODE_CALLS,
         "baro knob set lulesh.dt 0.5 --nodes": NODE_CALLS,
         "curl --unix-socket": NODE_CALLS,
+        "baro sql --nodes b": "its statement is left out",
     },
     "export.md": {
         "SET VARIABLE files": BUCKET,
@@ -114,7 +85,12 @@ NOT_RUN: Listed = {
     },
     "forecasts.md": {"baro forecast train --from": "it takes an archive of hours; test_forecast.py trains"},
     "history.md": {"SELECT baro_open(": EXTENSION},
-    "insights.md": {"-- row 3:": FIFTEEN, "-- row 4:": FIFTEEN, "-- row 15:": FIFTEEN},
+    "insights.md": {
+        "baro probe": "it needs a disk that nobody uses; test_probe.py has one",
+        "-- row 3:": FIFTEEN.format(3),
+        "-- row 4:": FIFTEEN.format(4),
+        "-- row 15:": FIFTEEN.format(15),
+    },
     "instrumented.md": {"SELECT kernel_name": "it needs a program with Kokkos; test_examples.py has one"},
     "policies.md": {"CREATE [OR REPLACE] POLICY": "it is a grammar"},
     "python.md": {"pip install maturin": INSTALLS, "maturin develop": BUILDS},
@@ -136,16 +112,69 @@ NOT_RUN: Listed = {
     },
 }
 
-# Commands that run until they are stopped.
-FOLLOWS: Listed = {"first-steps.md": {"baro watch": "it shows values as they change"}}
+OTHERS = "it reads other nodes"
+OVER_ALL = "it is computed over all nodes"
 
-# What fragments of C need from the program around them.
+# Pieces that are run on a node that has another one beside it, with the reason.
+IN_CLUSTER: Listed = {
+    "README.md": {
+        'baro sql "SELECT node, device': OTHERS,
+        "baro sql --nodes all": OTHERS,
+    },
+    "cluster.md": {
+        'baro sql --nodes all "SELECT max': OTHERS,
+        'baro sql --nodes all --combine "SELECT tier': OTHERS,
+        'baro sql --nodes all --combine "SELECT node': OTHERS,
+        "baro sql --nodes a,b": OTHERS,
+        'baro latest "disk.*" --node b': OTHERS,
+        "baro watch memory.available.bytes --node b": OTHERS,
+        "baro streams --node b": OTHERS,
+        "b = barograph.of_node": OTHERS,
+        "baro_node_t *node": OTHERS,
+        "curl 'http": OTHERS,
+        "curl -N 'http://127.0.0.1:7070/api/v1/watch?match=disk": OTHERS,
+        "curl -N 'http://127.0.0.1:7070/api/v1/watch?match=agent": OTHERS,
+        "curl -N --unix-socket": OTHERS,
+        "baro watch agent.cpu.seconds --node b": OTHERS,
+        'baro sql "SELECT node, value FROM cluster_app': OTHERS,
+        "baro watch 'app.lulesh.*' --node b": OTHERS,
+        "curl -d": OTHERS,
+        "SELECT node, value FROM cluster_disk_busy_ratio": OTHERS,
+        'baro rule create "CREATE RULE disk.busy': OVER_ALL,
+        'baro rule create "CREATE RULE storage.gone': OVER_ALL,
+        'baro insight create "CREATE INSIGHT all': OVER_ALL,
+        'baro insight create "CREATE INSIGHT busy': OVER_ALL,
+        'baro insight create "CREATE INSIGHT storage': OVER_ALL,
+        'baro sql "SELECT node, value, age_ns': OVER_ALL,
+        "baro insight drop storage": OVER_ALL,
+        "CREATE INSIGHT site": OVER_ALL,
+    },
+}
+
+VALUES_CHANGE = "it shows values as they change"
+
+# Commands that run until they are stopped.
+FOLLOWS: Listed = {
+    "first-steps.md": {"baro watch": VALUES_CHANGE},
+    "cluster.md": {
+        "baro watch memory": VALUES_CHANGE,
+        "baro watch agent": VALUES_CHANGE,
+        "baro watch 'app": VALUES_CHANGE,
+        "curl -N 'http://127.0.0.1:7070/api/v1/watch?match=disk": VALUES_CHANGE,
+        "curl -N 'http://127.0.0.1:7070/api/v1/watch?match=agent": VALUES_CHANGE,
+        "curl -N --unix-socket": VALUES_CHANGE,
+    },
+}
+
+# What fragments of C and Python need from the program around them.
 SURROUNDINGS: Listed = {
     "README.md": {"baro_t *app": "static const double r = 0.5; static const uint64_t n = 7;"},
     "applications.md": {"#include <baro.h>": "static double solve(void) { return 0.5; }"},
+    "cluster.md": {"b = barograph.of_node": "import barograph"},
 }
 
-# Programs that not every machine has; pieces that need a missing one are skipped.
+# Programs that not every machine has. Pieces that need a missing one are skipped, but with CI=true
+# they fail.
 FOREIGN = ("pkg-config", "promtool", "psql", "sqlite3")
 
 
@@ -191,6 +220,8 @@ def run_sql(reader: Reader, piece: Piece) -> str:
     """Runs a statement: CREATE with the command for it, one of DuckDB in DuckDB, others with `baro
     sql`."""
     text = reader.here(piece.text)
+    if ";" not in text and len(several := re.split(r"\n(?=SELECT )", text)) > 1:
+        return "".join(reader.runs("baro", "sql", "-", given=one) for one in several)
     if made := re.match(r"CREATE (INSIGHT|POLICY|RULE)\s", text):
         return reader.runs("baro", made[1].lower(), "create", text)
     if "read_parquet(" in text:
@@ -259,7 +290,7 @@ def fault(reader: Reader, piece: Piece) -> str:
 
 def run_session(reader: Reader, session: list[Piece]) -> str:
     """Runs all Python of a document as one program: a later block continues an earlier one."""
-    lines: list[str] = []
+    lines = [listed(session[0], SURROUNDINGS)]
     for piece in session:
         # Each line has the same number as in the document.
         lines += [""] * (piece.line - 1 - len(lines)) + reader.here(piece.text).split("\n")
@@ -280,24 +311,53 @@ def undo(agent: Agent) -> None:
             agent.out(kind, "drop", row["name"])
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
-def test_what_a_document_says_can_be_done(reader: Reader, path: Path) -> None:
-    # Pieces of unknown language are faults of the test below.
-    run = [piece for piece in pieces(path) if piece.kind != "unknown" and not listed(piece, NOT_RUN)]
+def faults_of(reader: Reader, document: str, run: list[Piece]) -> list[str]:
+    """The faults of these pieces of a document, which are run one after the other."""
     session = [piece for piece in run if piece.kind == "python"]
     faults = []
     for piece in run:
         needed = ["promtool"] if piece.kind == "yaml" else [name for name in FOREIGN if f"{name} " in piece.text]
         missing = [name for name in needed if not shutil.which(name)]
-        if missing:
+        if missing and os.environ.get("CI"):
+            faults.append(f"{piece}\n    {missing[0]} is missing")
+        elif missing:
             warnings.warn(f"{piece}: left out, since {missing[0]} is missing", stacklevel=1)
         elif piece.kind == "python":
             if piece is session[0] and (wrong := run_session(reader, session)):
-                faults.append(f"{path.name}, its Python: {wrong}")
+                faults.append(f"{document}, its Python: {wrong}")
         elif wrong := fault(reader, piece):
             faults.append(f"{piece}\n    {wrong}")
     undo(reader.agent)
+    return faults
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
+def test_what_a_document_says_can_be_done(reader: Reader, path: Path) -> None:
+    # Pieces of unknown language are faults of the test below.
+    left_out = [piece for piece in pieces(path) if piece.kind == "unknown" or listed(piece, NOT_RUN)]
+    run = [piece for piece in pieces(path) if piece not in left_out and not listed(piece, IN_CLUSTER)]
+    faults = faults_of(reader, path.name, run)
     assert not faults, "\n".join(faults)
+
+
+def test_what_is_said_of_other_nodes_can_be_done(tmp_path: Path, library: Path) -> None:
+    faults = []
+    with reading_in_cluster(tmp_path, library, free_address()) as reader:
+        for path in DOCUMENTS:
+            run = [piece for piece in pieces(path) if listed(piece, IN_CLUSTER)]
+            faults += faults_of(reader, path.name, run)
+    assert not faults, "\n".join(faults)
+
+
+def test_a_missing_program_is_a_fault_in_ci(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    piece = Piece("docs/guide/sql.md", 1, "shell", "sqlite3 -version")
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setenv("CI", "true")
+    [wrong] = faults_of(reader, "sql.md", [piece])
+    assert "sqlite3 is missing" in wrong
+    monkeypatch.delenv("CI")
+    with pytest.warns(UserWarning, match="sqlite3 is missing"):
+        assert faults_of(reader, "sql.md", [piece]) == []
 
 
 @pytest.fixture(scope="module")
@@ -312,12 +372,39 @@ def test_each_block_is_run_or_listed(found: list[Piece]) -> None:
     assert not strange, f"of no known language, and not in NOT_RUN: {strange}"
 
 
-@pytest.mark.parametrize("there", [NOT_RUN, FOLLOWS, SURROUNDINGS], ids=["not run", "follows", "surroundings"])
+LISTS = {"not run": NOT_RUN, "in a cluster": IN_CLUSTER, "follows": FOLLOWS, "surroundings": SURROUNDINGS}
+
+
+@pytest.mark.parametrize("there", LISTS.values(), ids=LISTS.keys())
 def test_an_entry_of_a_list_means_one_piece(found: list[Piece], there: Listed) -> None:
     for name, said in there.items():
         for beginning in said:
             meant = {piece.text for piece in found if piece.name == name and piece.text.startswith(beginning)}
             assert len(meant) == 1, f"{name}: {beginning!r} means {len(meant)} pieces: {meant}"
+
+
+def words_of(piece: Piece, reason: str) -> list[str]:
+    """What a test must contain that is said to do the same as a piece: what the reason quotes, or
+    else the verb and the options of a command, its paths, and the functions of a statement."""
+    if quoted := re.findall(r"`([^`]+)`", reason):
+        return quoted
+    text = re.sub(r"\s#\s.*", "", piece.text)
+    verb = re.match(r"baro (?:(?:cluster|archive|call|knob|forecast) )?([a-z]+)", text)
+    words = [f'"{verb[1]}"'] if verb else []
+    return words + re.findall(r"--[a-z-]+|/api/v1/\w+|[a-z]\w+(?=\()|\w+\.py\b", text)
+
+
+def test_a_test_that_is_named_as_a_reason_does_it(found: list[Piece]) -> None:
+    faults = []
+    for piece in found:
+        reason = listed(piece, NOT_RUN)
+        if named := re.search(r"test_\w+\.py", reason):
+            test = (Path(__file__).parent / named[0]).read_text()
+            words = words_of(piece, reason)
+            lacks = [word for word in words if word not in test]
+            if lacks or not words:
+                faults.append(f"{piece}\n    {named[0]} lacks {lacks}")
+    assert not faults, "\n".join(faults)
 
 
 def test_what_is_replaced_is_in_a_document(found: list[Piece]) -> None:

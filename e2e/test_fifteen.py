@@ -208,6 +208,17 @@ def test_four_nvme_drives(observe: Observe) -> None:
     assert "sources.poll.block_trace.enabled = true" in settled(agent, "block.hotness.ops")["remedy"]
 
 
+def test_four_nvme_drives_that_are_traced(observe: Observe) -> None:
+    agent = observe("nvme-four", config="[sources.poll.block_trace]\nenabled = true\n")
+    assert settled(agent, "block.hotness.ops")["state"] == "live"
+    hottest = agent.sql(tuple_of_row(4))[0]
+    # The recording has ten requests for this MiB of the first drive. Half of the number is left
+    # after each minute.
+    place = (hottest["device"], int(hottest["rank"]), hottest["offset_bytes"])
+    assert place == ("nvme0n1", 1, 8 << 20), hottest
+    assert 0 < hottest["ops"] <= 10, hottest
+
+
 def test_a_file_server_with_a_raid_6_in_recovery(observe: Observe) -> None:
     # Nothing in the tree shows the link of the disks, and they are idle: the configuration sets
     # their bandwidth.

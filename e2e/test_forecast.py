@@ -240,7 +240,7 @@ def test_weights_are_trained_on_what_the_node_was(start: Start, tmp_path: Path) 
     assert "delphi" in eventually(lambda: agent.sql(of_memory), "the table")[0]["losses"]
     # The agent's rings are too short, and the error names that; the archive can be read without the
     # agent.
-    short = agent.error("forecast", "train", "--from", MEMORY, "--out", str(tmp_path / "other.txt"))
+    short = agent.error("forecast", "train", "--from", MEMORY, "--since", "7d", "--out", str(tmp_path / "other.txt"))
     assert "1 series are too short" in short, short
     assert "no stream" in agent.error("forecast", "train", "--from", "node.*.text", "--out", str(tmp_path / "other.txt"))
     agent.stop()

@@ -13,9 +13,11 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
-from harness import BARO, PATIENCE_SECONDS, Agent, environment
+from harness import BARO, PATIENCE_SECONDS, Agent, environment, eventually
 
 ENTER_SCREEN = b"\x1b[?1049h"
 LEAVE_SCREEN = b"\x1b[?1049l"
@@ -88,6 +90,25 @@ def test_it_draws_until_a_key_ends_it(terminal: Terminal, key: bytes) -> None:
     assert LEAVE_SCREEN in terminal.seen
     assert b"panicked" not in terminal.seen
     assert termios.tcgetattr(terminal.theirs) == terminal.before
+
+
+def test_tiers_on_devices_lead_and_memory_is_not_the_ram(start: Callable[..., Agent], tree: Path) -> None:
+    # The table of mounts begins with /dev/shm.
+    for mount in ("dev/shm", "scratch", "home"):
+        (tree / mount).mkdir(parents=True, exist_ok=True)
+    agent = start("--sys-root", tree)
+
+    def tiers() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = agent.ask("top")["tiers"]
+        return found if {"nvme", "pfs", "memory"} <= {tier["tier"] for tier in found} else []
+
+    shown = eventually(tiers, "all tiers")
+    assert shown[-1]["tier"] == "memory", shown
+    screen = Terminal(agent)
+    try:
+        screen.read_until(b"in tmpfs and the like")
+    finally:
+        screen.close()
 
 
 def test_it_pauses(terminal: Terminal) -> None:

@@ -33,6 +33,16 @@ test("calm says calm, and idle devices are folded", () =>
     assert.deepEqual(complaints, []);
   }));
 
+test("tiers on devices lead, the largest first, and memory is not the RAM", () =>
+  withAgent({ scenario: "calm" }, "", async (page, _agent, complaints) => {
+    const tanks = page.locator(".tank");
+    await tanks.nth(4).waitFor();
+    assert.deepEqual(await tanks.locator("strong").allInnerTexts(), ["pfs", "hdd", "nvme", "ssd", "memory"]);
+    assert.match(await tanks.nth(4).innerText(), /tmpfs and the like, not the node's RAM/);
+    assert.equal(await tanks.getByText("RAM").count(), 1);
+    assert.deepEqual(complaints, []);
+  }));
+
 test("a saturated device: where, since when, in words and in red ink", () =>
   withAgent({ scenario: "busy" }, "", async (page, _agent, complaints) => {
     await page.locator('.strip.saturated[data-device="vda"]').waitFor();

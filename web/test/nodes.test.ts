@@ -38,6 +38,13 @@ test("tiers are the sums over the nodes that are heard", () => {
   assert.deepEqual(tiersOf(nodes), [{ name: "nvme", available: 3, total: 20, nodes: 2 }]);
 });
 
+test("tiers on devices lead, the largest first; those in memory come last", () => {
+  const sizes = { memory: 9, other: 8, nvme: 1, pfs: 5, hdd: 2 };
+  const latest = Object.entries(sizes).map(([tier, size]) => row("a", "tier.total.bytes", size, { tier }));
+  const tiers = tiersOf(nodesOf([], latest, "a"));
+  assert.deepEqual(tiers.map((tier) => tier.name), ["pfs", "hdd", "nvme", "other", "memory"]);
+});
+
 test("a node has a page here if it is mirrored", () => {
   const nodes = nodesOf([{ node: "b", state: "gone", streams: 141 }, { node: "c", state: "connected", streams: 0 }, { node: "d" }], [], "a");
   assert.deepEqual(nodes.filter((node) => node.isMirrored).map((node) => node.name), ["b"]);

@@ -49,7 +49,7 @@ pub use barograph_intake::ApplicationsConfig;
 pub use barograph_recorder::{
     ArchiveConfig, ArchiveDocument, ForecastConfig, ProcessMeter, Randomness, World,
 };
-pub use barograph_source::{BlockTraceMode, probe};
+pub use barograph_source::{BlockTraceMode, probe, tier_place};
 pub use barograph_stream::{
     AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_DOCUMENT, CLUSTER_DOCUMENT,
     CLUSTER_INSIGHTS_DOCUMENT, CallsRow, ClusterInsightsRow, FORECASTS_DOCUMENT, ForecastsRow,

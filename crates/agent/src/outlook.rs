@@ -10,6 +10,7 @@ use barograph_model::{Descriptor, Labels, NS_PER_S, Sample, StreamKey, TEXT_BYTE
 
 use crate::who::IoShares;
 use barograph_recorder::PredictedReach;
+use barograph_source::tier_place;
 
 /// Busy ratio from which a disk counts as saturated, once it has lasted [`SATURATED_NS`].
 const SATURATED_RATIO: f64 = 0.9;
@@ -36,6 +37,7 @@ enum Role {
     DiskBusy,
     FilesystemAvailable,
     FilesystemTotal,
+    FilesystemReadonly,
     FilesystemResponding,
     PressureIo,
     MemoryAvailable,
@@ -50,6 +52,7 @@ impl Role {
             "disk.busy.ratio" => (Self::DiskBusy, label("device")),
             FREE => (Self::FilesystemAvailable, label("mount")),
             "filesystem.total.bytes" => (Self::FilesystemTotal, label("mount")),
+            "filesystem.readonly.flag" => (Self::FilesystemReadonly, label("mount")),
             "filesystem.responding.flag" => (Self::FilesystemResponding, label("mount")),
             "pressure.io.some.ratio" => (Self::PressureIo, String::new()),
             "memory.available.bytes" => (Self::MemoryAvailable, String::new()),
@@ -72,6 +75,8 @@ struct State {
 pub(crate) struct Outlook {
     roles: HashMap<StreamKey, (Role, String)>,
     states: BTreeMap<(Role, String), State>,
+    /// The place of each file system among all, by mount: see [`tier_place`].
+    places: BTreeMap<String, usize>,
     /// The time at which each filling file system will be full, and whether that is calibrated, by
     /// mount.
     filling: BTreeMap<String, (i64, bool)>,
@@ -86,6 +91,10 @@ impl Outlook {
     /// Takes note of a new stream, if the sentence uses it.
     pub(crate) fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
         if let Some(role) = Role::of(descriptor) {
+            if role.0 == Role::FilesystemTotal {
+                let tier = descriptor.labels.get("tier").unwrap_or_default();
+                self.places.insert(role.1.clone(), tier_place(tier));
+            }
             self.roles.insert(key, role);
         }
         self.who.stream_added(key, descriptor);
@@ -95,6 +104,9 @@ impl Outlook {
     pub(crate) fn stream_removed(&mut self, key: StreamKey) {
         if let Some(role) = self.roles.remove(&key) {
             self.states.remove(&role);
+            if role.0 == Role::FilesystemTotal {
+                self.places.remove(&role.1);
+            }
         }
         self.who.stream_removed(key);
     }
@@ -240,17 +252,33 @@ impl Outlook {
         }
     }
 
-    /// Returns every mount whose size is known, its available bytes and its total bytes.
-    fn room(&self) -> impl Iterator<Item = (&str, f64, f64)> {
-        self.of(Role::FilesystemAvailable)
-            .filter_map(|(mount, state)| {
-                let total = self.value(Role::FilesystemTotal, mount)?;
-                (total > 0.0).then_some((mount, state.value, total))
-            })
+    /// Returns every mount whose size is known and to which can be written, its available bytes and
+    /// its total bytes: those on devices first, and of these the largest.
+    fn room(&self) -> Vec<(&str, f64, f64)> {
+        let known = self.of(Role::FilesystemAvailable);
+        let known = known.filter_map(|(mount, state)| {
+            let total = self.value(Role::FilesystemTotal, mount)?;
+            let is_writable = !self.is_readonly(mount);
+            (total > 0.0 && is_writable).then_some((mount, state.value, total))
+        });
+        let mut room: Vec<_> = known.collect();
+        room.sort_by(|(a, _, a_total), (b, _, b_total)| {
+            let place = |mount: &str| self.places.get(mount).copied();
+            let by_place = place(a).cmp(&place(b));
+            by_place.then_with(|| b_total.total_cmp(a_total))
+        });
+        room
+    }
+
+    /// Whether nothing can be written to a mount, such as an image, which has no free space and is
+    /// as its maker wanted it.
+    fn is_readonly(&self, mount: &str) -> bool {
+        self.value(Role::FilesystemReadonly, mount) == Some(1.0)
     }
 
     fn full(&self, parts: &mut Vec<String>) {
-        let full = self.room().filter(|(_, available, _)| *available <= 0.0);
+        let full = self.room().into_iter();
+        let full = full.filter(|(_, available, _)| *available <= 0.0);
         parts.extend(full.map(|(mount, ..)| format!("{mount} is full")));
     }
 
@@ -269,7 +297,7 @@ impl Outlook {
         soonest.sort_by_key(|(_, (full_ns, _))| *full_ns);
         for (mount, (full_ns, is_calibrated)) in soonest {
             let left_ns = full_ns.saturating_sub(now_ns);
-            if (1..SOON_NS).contains(&left_ns) {
+            if (1..SOON_NS).contains(&left_ns) && !self.is_readonly(mount) {
                 let basis = if *is_calibrated {
                     ""
                 } else {
@@ -367,6 +395,10 @@ mod tests {
             } else {
                 vec![(label, value)]
             };
+            self.labelled(name, labels)
+        }
+
+        fn labelled(&mut self, name: &str, labels: Vec<(&str, &str)>) -> StreamKey {
             let descriptor = Descriptor {
                 labels: Labels::new(labels).unwrap(),
                 ..Descriptor::gauge(
@@ -378,6 +410,21 @@ mod tests {
             self.next += 1;
             self.outlook.stream_added(StreamKey(self.next), &descriptor);
             StreamKey(self.next)
+        }
+
+        /// A file system; returns the stream that says whether it is mounted read-only.
+        fn filesystem(&mut self, mount: &str, tier: &str, total: f64, free: f64) -> StreamKey {
+            let values = [
+                ("filesystem.total.bytes", total),
+                (FREE, free),
+                ("filesystem.readonly.flag", 0.0),
+            ];
+            let keys = values.map(|(name, value)| {
+                let key = self.labelled(name, vec![("mount", mount), ("tier", tier)]);
+                self.put(key, 1, value);
+                key
+            });
+            keys[2]
         }
 
         fn put(&mut self, key: StreamKey, s: i64, value: f64) {
@@ -447,6 +494,41 @@ mod tests {
         b.check(601, "/ is nearly full: 3 % free");
         b.put(free, 602, 0.0);
         b.check(603, "/ is full");
+    }
+
+    #[test]
+    fn file_systems_on_devices_lead_and_what_is_read_only_is_not_full() {
+        let mut b = Bench::new();
+        b.filesystem("/a", "other", 9e12, 0.0);
+        b.filesystem("/dev/shm", "memory", 9e12, 0.0);
+        b.filesystem("/b", "nvme", 1e9, 0.0);
+        let image = b.filesystem("/c", "hdd", 2e9, 0.0);
+        b.filesystem("/run/barograph", "memory", 10e12, 1e11);
+        let mostly = b.filesystem("/srv", "ssd", 1e9, 1e7);
+        b.check(
+            2,
+            "/c is full; /b is full; /a is full; /dev/shm is full; \
+             /srv is nearly full: 1 % free; /run/barograph is nearly full: 1 % free",
+        );
+        b.put(image, 3, 1.0);
+        b.put(mostly, 3, 1.0);
+        b.check(
+            4,
+            "/b is full; /a is full; /dev/shm is full; /run/barograph is nearly full: 1 % free",
+        );
+        let reached = PredictedReach {
+            looked_ns: 0,
+            expected_s: 1_860.0,
+            early_s: None,
+            late_s: None,
+            known_s: 64.0,
+        };
+        let labels = Labels::new([("mount", "/srv")]).unwrap();
+        b.outlook.filling(std::iter::once((&labels, reached)));
+        let with_srv = |b: &Bench| b.outlook.sentence(4 * NS_PER_S).contains("/srv fills in");
+        assert!(!with_srv(&b), "nothing is written there any more");
+        b.put(mostly, 5, 0.0);
+        assert!(with_srv(&b));
     }
 
     #[test]

@@ -83,5 +83,5 @@ pub use sources::network::NetworkConfig;
 pub use sources::peer::{Peer, PeerConfig, PeerMethod};
 pub use sources::process::ProcessConfig;
 pub use sources::{SourcesConfig, all_sources, source_names};
-pub use tier::{TierConfig, TierRule};
+pub use tier::{TierConfig, TierRule, tier_place};
 pub use util::helper::HelperConfig;

@@ -12,6 +12,8 @@ use crate::util::parse::sole_number;
 
 /// The tier of a device or file system that no rule and no default covers.
 pub(crate) const OTHER: &str = "other";
+/// The tier of file systems in memory, such as tmpfs.
+const MEMORY: &str = "memory";
 /// Most levels of stacked devices (dm, md) that are followed.
 const STACK_DEPTH_MAX: usize = 4;
 /// Most devices below one stacked device.
@@ -19,13 +21,13 @@ const SLAVES_MAX: usize = 64;
 
 /// Prefixes of the names of disks that determine the tier.
 const BY_NAME: [(&str, &str); 4] = [
-    ("ram", "memory"),
-    ("zram", "memory"),
-    ("pmem", "memory"),
+    ("ram", MEMORY),
+    ("zram", MEMORY),
+    ("pmem", MEMORY),
     ("nvme", "nvme"),
 ];
 /// Tiers from fast to slow.
-const SLOWER: [&str; 4] = ["memory", "nvme", "ssd", "hdd"];
+const SLOWER: [&str; 4] = [MEMORY, "nvme", "ssd", "hdd"];
 
 const MEMORY_FSTYPES: &[&str] = &["tmpfs", "ramfs", "hugetlbfs"];
 /// Parallel, distributed and network file systems.
@@ -91,6 +93,18 @@ pub struct TierRule {
 impl TierRule {
     pub(crate) fn matches_all(&self) -> bool {
         self.mount.is_none() && self.device.is_none() && self.fstype.is_none()
+    }
+}
+
+/// The place of a tier where tiers and file systems are listed; those of one place are listed by
+/// size. File systems on known devices and servers come first. Those in memory come last: they are
+/// mostly those of the system, of sandboxes and of programs, such as the run directory of the
+/// agent. Of the tier `other` are, for instance, the root of a container and pools of ZFS.
+pub fn tier_place(tier: &str) -> usize {
+    match tier {
+        OTHER => 1,
+        MEMORY => 2,
+        _ => 0,
     }
 }
 
@@ -169,7 +183,7 @@ impl Tiers {
             return guess.tier;
         }
         if MEMORY_FSTYPES.contains(&fstype) {
-            return "memory".to_owned();
+            return MEMORY.to_owned();
         }
         if PFS_FSTYPES.contains(&fstype) {
             return "pfs".to_owned();

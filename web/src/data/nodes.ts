@@ -8,6 +8,7 @@ import { loader } from "./optional";
 import { labelsOf, number, rowsOf, text, time } from "./publications";
 import type { Row } from "./publications";
 import { Ring } from "./ring";
+import { tierOrder } from "./tiers";
 
 /** Most nodes that are read, and most of their streams. */
 const NODES_MAX = 1000;
@@ -106,7 +107,7 @@ export function sentenceOf(nodes: readonly ClusterNode[]): string {
   return `Nodes: ${nodes.length}, not heard: ${lost}, saturated: ${nodes.filter(isSaturated).length}.`;
 }
 
-/** The tiers of all nodes that are heard together, by name. */
+/** The tiers of all nodes that are heard together, in the order of tiers. */
 export function tiersOf(nodes: readonly ClusterNode[]): { name: string; available: number; total: number; nodes: number }[] {
   const sums: Record<string, { name: string; available: number; total: number; nodes: number }> = {};
   for (const { name, values } of nodes.filter(isHeard).flatMap((node) => node.tiers)) {
@@ -115,7 +116,7 @@ export function tiersOf(nodes: readonly ClusterNode[]): { name: string; availabl
     sum.total += values["tier.total.bytes"] ?? 0;
     sum.nodes += 1;
   }
-  return Object.values(sums);
+  return Object.values(sums).sort(tierOrder);
 }
 
 export const nodes = signal<readonly ClusterNode[] | null>(null);

@@ -8,6 +8,7 @@ import { fills, FREE, reachWords } from "../data/fills";
 import type { Fill } from "../data/fills";
 import { FORECAST_PREFIX } from "../data/projection";
 import { heard, heardFault, heardOf } from "../data/heard";
+import { IN_MEMORY, tierOrder } from "../data/tiers";
 import { outlook, troubles } from "../data/trouble";
 import type { Trouble } from "../data/trouble";
 import { WHO_MATCHES } from "../data/who";
@@ -131,7 +132,7 @@ function LostNode({ since, at }: { since: number; at: number }) {
 
 function Tanks() {
   void beat.value;
-  const totals = named("tier.total.bytes");
+  const totals = inOrder(named("tier.total.bytes"));
   if (totals.length === 0) return null;
   const byTier = (name: string) => new Map(named(name).map((one) => [one.labels["tier"] ?? "", one]));
   const available = byTier("tier.available.bytes");
@@ -143,6 +144,7 @@ function Tanks() {
       <ul>
         {totals.map((total) => (
           <Tank
+            key={total.labels["tier"]}
             total={total}
             available={available.get(total.labels["tier"] ?? "")}
             usedRatio={used.get(total.labels["tier"] ?? "")}
@@ -154,15 +156,20 @@ function Tanks() {
   );
 }
 
+const newest = (one: Series | undefined): number => (one === undefined || one.ring.length === 0 ? NaN : one.ring.value(one.ring.length - 1));
+
+/** The tiers in their order; a tier whose size is not known yet is the last of its place. */
+function inOrder(totals: readonly Series[]): Series[] {
+  const sized = totals.map((one) => ({ one, name: one.labels["tier"] ?? "", total: newest(one) || 0 }));
+  return sized.sort(tierOrder).map(({ one }) => one);
+}
+
 interface TankOf {
   readonly total: Series;
   readonly available: Series | undefined;
   readonly usedRatio: Series | undefined;
   readonly fill: Fill | undefined;
 }
-
-/** The tier of file systems in memory: its figures are their limits, not those of the RAM. */
-const IN_MEMORY = "memory";
 
 /**
  * A tier with the figures of df: the bytes that users can still write, and the used share of the
@@ -172,7 +179,6 @@ function Tank({ total, available, usedRatio, fill }: TankOf) {
   // Its streams are the same objects at each beat, with other values.
   void beat.value;
   const name = total.labels["tier"] ?? "";
-  const newest = (one: Series | undefined): number => (one === undefined || one.ring.length === 0 ? NaN : one.ring.value(one.ring.length - 1));
   const all = newest(total);
   const left = newest(available);
   const used = newest(usedRatio);

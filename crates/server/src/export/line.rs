@@ -40,7 +40,7 @@ pub(super) struct ExportLine {
     rest_until_ns: i64,
     backoff: Backoff,
     is_failing: bool,
-    /// Whether a warning about refused samples was logged.
+    /// Whether a warning about refused samples was logged since exports last arrived again.
     is_unfit_said: bool,
 }
 
@@ -164,6 +164,9 @@ impl ExportLine {
                 self.backoff.reset();
                 self.unfit = 0;
                 if std::mem::take(&mut self.is_failing) {
+                    // Not at each delivery: a receiver that refuses one stream and takes all others
+                    // would be logged again and again.
+                    self.is_unfit_said = false;
                     // Logged at the level of the failure, so that a reader of the warning also sees
                     // its end.
                     warn!(to, url, "exports arrive again");
@@ -232,7 +235,8 @@ impl ExportLine {
                 let (to, url) = (self.counters.to, self.sender.shown());
                 warn!(
                     to,
-                    url, reason, "samples are refused, and lost; the others go on"
+                    url,
+                    reason, "samples are refused, and lost; the others are sent without them"
                 );
             }
         }
@@ -240,6 +244,16 @@ impl ExportLine {
             return true;
         }
         // The receiver takes nothing, so it is not asked at full speed.
+        if !std::mem::replace(&mut self.is_failing, true) {
+            let (to, url) = (self.counters.to, self.sender.shown());
+            warn!(
+                to,
+                url,
+                reason,
+                "{} requests in a row are refused: exports are lost until one is accepted",
+                self.unfit
+            );
+        }
         let parts: u64 = self.pending.drain(..).map(|part| part.known_lost()).sum();
         self.counters.lost(parts);
         self.rest(None, clock);

@@ -50,7 +50,8 @@ pub struct DiskConfig {
     pub skip: Vec<String>,
     /// The greatest rate of transfer of a disk, in bytes per second, by pattern over its name; the
     /// longest pattern that matches decides. Without one, it is the rate that `baro probe`
-    /// measured, else the usual rate of the disk's link, else the highest rate that was seen.
+    /// measured, else the usual rate of the disk's link, or a higher rate that was observed. A rate
+    /// that was observed is not enough without one of the two.
     pub bandwidth_max: BTreeMap<String, u64>,
     /// The file in which `baro probe` stores its measurements; empty: `probes.toml` in the agent's
     /// state directory, and no file below a root other than `/`.

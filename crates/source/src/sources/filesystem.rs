@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fact::{FactSet, facts, int};
 use crate::report::counted;
-use crate::tier::{TierConfig, Tiers, whole_disk};
+use crate::tier::{TierConfig, Tiers, tier_place, whole_disk};
 use crate::util::faults::Faults;
 use crate::util::file::{HeldFile, SysRoot};
 use crate::util::globs::Globs;
@@ -280,10 +280,10 @@ impl Source for Filesystems {
     }
 
     fn report(&self) -> SourceCoverage {
-        let names = self
-            .followed
-            .iter()
-            .map(|f| format!("{} ({})", f.mount.label, f.tier));
+        let mut followed: Vec<_> = self.followed.iter().collect();
+        followed.sort_by_key(|f| tier_place(&f.tier));
+        let names = followed.iter();
+        let names = names.map(|f| format!("{} ({})", f.mount.label, f.tier));
         let names: Vec<_> = names.collect();
         let sees = match names.is_empty() {
             true => "no file systems".to_owned(),

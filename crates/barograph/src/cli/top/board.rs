@@ -1,5 +1,6 @@
 //! The content of the screen, gathered from the streams, without drawing.
 
+use barograph_agent::tier_place;
 use barograph_client::{HistoryRange, Observer};
 use barograph_model::{NS_PER_S, Quality, Selector, Value};
 use serde_json::{Value as Json, json};
@@ -56,7 +57,7 @@ pub(super) struct Board {
     pub outlook: String,
     /// Disks, busiest first.
     pub strips: Vec<Strip>,
-    /// Tiers of storage.
+    /// Tiers of storage: those on devices first, and of these the largest.
     pub tanks: Vec<Tank>,
     /// The causes of I/O, in one sentence: the stream `node.who.text`.
     pub who: String,
@@ -209,22 +210,48 @@ fn tanks(observer: &Observer) -> Vec<Tank> {
         let found = all.iter().find(|(of, _)| of == tier);
         found.map(|(_, value)| *value)
     };
-    by_label(observer, "tier.available.bytes", "tier")
-        .into_iter()
-        .filter_map(|(tier, available)| {
-            Some(Tank {
-                available,
-                used: of(&shares, &tier)?,
-                total: of(&totals, &tier)?,
-                tier,
-            })
+    let available = by_label(observer, "tier.available.bytes", "tier").into_iter();
+    let tanks = available.filter_map(|(tier, available)| {
+        Some(Tank {
+            available,
+            used: of(&shares, &tier)?,
+            total: of(&totals, &tier)?,
+            tier,
         })
-        .collect()
+    });
+    in_order(tanks.collect())
+}
+
+fn in_order(mut tanks: Vec<Tank>) -> Vec<Tank> {
+    tanks.sort_by(|a, b| {
+        let by_place = tier_place(&a.tier).cmp(&tier_place(&b.tier));
+        by_place.then_with(|| b.total.total_cmp(&a.total))
+    });
+    tanks
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tiers_on_devices_lead_by_size() {
+        let tanks = [
+            ("memory", 9.0),
+            ("other", 8.0),
+            ("nvme", 1.0),
+            ("pfs", 5.0),
+            ("hdd", 2.0),
+        ];
+        let tanks = tanks.map(|(tier, total)| Tank {
+            tier: tier.to_owned(),
+            available: 0.0,
+            used: 0.0,
+            total,
+        });
+        let tiers: Vec<_> = in_order(tanks.into()).into_iter().map(|t| t.tier).collect();
+        assert_eq!(tiers, ["pfs", "hdd", "nvme", "other", "memory"]);
+    }
 
     #[test]
     fn a_value_holds_until_the_next_change() {

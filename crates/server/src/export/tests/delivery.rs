@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use barograph_model::{ManualClock, NS_PER_S, ValueType};
@@ -206,6 +206,70 @@ fn who_refuses_everything_is_left_alone() {
     let clock = ManualClock::at(T0);
     let counts = turns(&mut line, &rig, &clock, &[0, 0, 0]);
     assert_eq!(counts.last(), Some(&(0, 25, 100)));
+}
+
+#[test]
+fn each_time_that_everything_is_refused_is_logged_with_its_end() {
+    keep_log();
+    let mut rig = Rig::new();
+    let mut writers: Vec<StreamWriter> = (0..100)
+        .map(|i| rig.stream("disk.busy.ratio", &format!("d{i}"), ValueType::Float))
+        .collect();
+    let episode = [["400 no"; 25].as_slice(), &["204 Done"]].concat();
+    let fake = FakeReceiver::start(episode.repeat(2).leak());
+    let mut line = ExportLine::remote_write(&fake.receiver()).unwrap();
+    let clock = ManualClock::at(T0);
+    let mut counts = Vec::new();
+    for round in 0..4 {
+        for writer in &mut writers {
+            put(writer, T0 + round * 100 * NS_PER_S, 0.5 + round as f64);
+        }
+        // One turn makes 16 requests at most.
+        counts.extend(turns(&mut line, &rig, &clock, &[0, 100]).pop());
+    }
+    let expect = [(0, 25, 100), (100, 25, 100), (100, 50, 200), (200, 50, 200)];
+    assert_eq!(counts, expect);
+    let episode = [
+        "samples are refused, and lost; the others are sent without them",
+        "25 requests in a row are refused: exports are lost until one is accepted",
+        "exports arrive again",
+    ];
+    assert_eq!(logged(&fake.url), episode.repeat(2));
+}
+
+/// What the tests of this process have logged.
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct LogWriter;
+
+impl std::io::Write for LogWriter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOG.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Keeps what is logged from now on. The log is that of all tests of this process, because tracing
+/// decides once for all threads whether anybody reads a message.
+fn keep_log() {
+    static KEPT: OnceLock<()> = OnceLock::new();
+    KEPT.get_or_init(|| {
+        let log = tracing_subscriber::fmt().with_ansi(false);
+        log.with_writer(|| LogWriter).init();
+        tracing::callsite::rebuild_interest_cache();
+    });
+}
+
+/// The messages about the receiver at this address, in order.
+fn logged(url: &str) -> Vec<String> {
+    let log = LOG.lock().unwrap();
+    let text = String::from_utf8_lossy(&log);
+    let about = text.lines().filter(|line| line.contains(url));
+    let messages = about.filter_map(|line| line.split_once("line: ")?.1.split_once(" to="));
+    messages.map(|(message, _)| message.to_owned()).collect()
 }
 
 #[test]
