@@ -235,8 +235,7 @@ impl ExportLine {
                 let (to, url) = (self.counters.to, self.sender.shown());
                 warn!(
                     to,
-                    url,
-                    reason, "samples are refused, and lost; the others are sent without them"
+                    url, reason, "samples are refused, and lost; the others are sent without them"
                 );
             }
         }

@@ -488,7 +488,7 @@ fn what_this_machine_loses_is_counted() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("read-and-lost");
     std::fs::write(&file, vec![1; 1 << 20]).unwrap();
     std::fs::File::open(&file).unwrap().sync_all().unwrap();
-    if let Some(calls) = read_directly(&file, READS) {
+    if read_directly(&file, READS).is_some() {
         reader.read().unwrap();
         let number = |stream: &str| reader.number(stream).unwrap();
         let (events, lost) = (
