@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use barograph_fabric::transport::{
-    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Peer, SendFault, Transport,
+    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Peer, Refusal, SendFault, Transport,
     TransportCounts, TransportEvent,
 };
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
@@ -89,6 +89,10 @@ impl Transport for Delaying {
 
     fn peers(&self) -> Vec<Peer> {
         self.inner.peers()
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        self.inner.refusals()
     }
 
     fn counts(&self) -> TransportCounts {

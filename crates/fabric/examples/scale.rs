@@ -181,8 +181,11 @@ impl Member {
     }
 }
 
-/// Names, roles, and patterns of the nodes that are mirrored, of one cluster, and the number of clusters.
-fn shape(arguments: &[String]) -> Option<(Vec<(String, Role, String)>, usize)> {
+/// A node of the study: its name, its role, and the pattern of the nodes that it mirrors.
+type StudiedNode = (String, Role, String);
+
+/// The nodes of one cluster, and the number of clusters.
+fn shape(arguments: &[String]) -> Option<(Vec<StudiedNode>, usize)> {
     let count = |at: usize| arguments.get(at)?.parse::<usize>().ok().filter(|n| *n > 0);
     let nodes = count(1)?;
     match arguments.first()?.as_str() {
@@ -242,7 +245,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn measure(
     title: &str,
-    (shape, clusters): (&[(String, Role, String)], usize),
+    (shape, clusters): (&[StudiedNode], usize),
     dir: &Path,
 ) -> Result<(), Box<dyn Error>> {
     let clock = SystemClock::new();

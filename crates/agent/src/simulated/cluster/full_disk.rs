@@ -34,9 +34,9 @@ fn a_full_disk_is_said_costs_no_other_node_and_leaves_no_hole() {
     rack.run(FULL_S);
     let told = faults(&rack);
     assert!(told.len() == 2 && told.iter().all(is_told), "{told:?}");
-    for at in 1..NODES.len() {
-        let fabric = rack.agents[at].as_ref().unwrap().fabric.as_ref().unwrap();
-        assert_eq!(fabric.status().lost, 0, "{}", NODES[at]);
+    for (node, agent) in NODES.iter().zip(&rack.agents).skip(1) {
+        let fabric = agent.as_ref().unwrap().fabric.as_ref().unwrap();
+        assert_eq!(fabric.status().lost, 0, "{node}");
     }
     let (compared, past) = rack.finish(HEALED_S);
     assert!(past > 0, "rings have turned over");
