@@ -100,15 +100,15 @@ def test_who_has_a_certificate_of_another_authority_is_told_how_to_find_out(star
     a = start("--node", "a", "--cluster", "rack", "--listen", address)
     b = start("--node", "b", "--cluster", "rack", "--listen", "127.0.0.1:0", "--peer", address)
     # As the guide says: the links that are not taken are logged.
-    a.prefix = ["env", "BAROGRAPH_LOG=warn,zenoh_link_tls=debug"]
+    a.prefix = ["env", "BAROGRAPH_LOG=warn"]
     for agent in (a, b):
         agent.stop()
         done("init", "rack", "--node", agent.node, "--state-dir", agent.state_dir)
         agent.start()
-    eventually(lambda: "Can not accept TLS connection" in a.output(), "the link that is not taken")
+    eventually(lambda: "zenoh_link_tls::unicast" in a.output(), "the link that is not taken")
     advice = b.out("doctor")
     assert "no other node is known" in advice and f"somebody answers at {address}" in advice
-    assert "another authority" in advice and "a node is refused" not in advice
+    assert "another authority" in advice and "\na node is refused\n" not in advice
     for agent in (a, b):
         status = agent.ask("cluster", "status")
         assert (status["refusals"], status["refused_hellos"]) == ([], 0)

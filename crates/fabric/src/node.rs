@@ -95,7 +95,8 @@ pub struct FabricStatus {
     /// Selectors of streams that are demanded and for which the subscription to one node has no room, at
     /// most.
     pub selectors_left_out: usize,
-    /// Hellos of nodes that do not work with this one, each time that one came.
+    /// Hellos of nodes that do not work with this one, or for which there was no room, each time that one
+    /// came.
     pub refused_hellos: u64,
     /// Why nodes that are there now do not work with this one, each reason once.
     pub refusals: Vec<String>,

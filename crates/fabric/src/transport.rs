@@ -102,7 +102,7 @@ pub struct TransportCounts {
     pub received: u64,
     /// Messages that came and were not taken in: too much waited, or nobody vouched for the sender.
     pub unreceived: u64,
-    /// Hellos of nodes that were refused, each time that one came.
+    /// Hellos that were refused, or for which there was no room, each time that one came.
     pub refused: u64,
     /// Events other than messages that nobody took in time: read [`Transport::peers`] again.
     pub events_lost: u64,

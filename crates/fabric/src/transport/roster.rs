@@ -345,7 +345,7 @@ impl Roster {
                     known.namesakes.push(node);
                 }
             }
-            None if is_full => self.inbox.counts.events_lost += 1,
+            None if is_full => self.inbox.counts.refused += 1,
             None => {
                 let known = KnownNode {
                     live: node,

@@ -96,7 +96,7 @@ const OTHER_AUTHORITY: &str = "if a node is refused, see above; a router may kno
      told each other their names if one of them has no certificate, one of another authority, or one that has \
      ended or was revoked. `baro cluster members` on the node of `baro cluster init` has the certificates that \
      hold, authority.pem below the state directories must be the same file on both nodes, and an agent that is \
-     started with BAROGRAPH_LOG=warn,zenoh_link_tls=debug logs the links that it does not take";
+     started with BAROGRAPH_LOG=warn logs the links that it does not take, in lines of zenoh_link_tls";
 
 /// What is wrong with the addresses of `cluster.peers`. Whoever answers at one may still be no node.
 fn about_addresses(asked: &[PeerAddress], is_alone: bool, say: &mut impl FnMut(&str, &str, &str)) {
