@@ -14,8 +14,9 @@ use barograph_stream::{DirectoryEntry, SegmentPart, SegmentReader};
 use crate::shape::MetricShape;
 use crate::stream::SnapshotStream;
 
-/// Intervals, and time in ns, after which nobody has looked in time.
+/// Intervals without a look after which a value is not known any more…
 const MISSED: i64 = 3;
+/// …but at least this time, in ns.
 const MISSED_NS_MIN: i64 = NS_PER_S;
 
 /// The number of a table, which stays the same while the connection lives: a scan finds its streams

@@ -24,9 +24,10 @@ const OF_TIMES: [&str; 12] = [
 /// Most tokens that are searched for the beginning of an expression: statements may be long and
 /// hostile.
 const EXPRESSION_TOKENS_MAX: usize = 256;
-/// Most columns of one name that may be texts, and most parentheses around a comparison, of which it
-/// is found out what a name means. Beyond that each row decides.
+/// Most columns of one name that may be texts…
 const TEXTS_MAX: usize = 8;
+/// …and most parentheses around a comparison of which it is found out what a name means. Beyond that
+/// each row decides.
 const DEPTH_MAX: usize = 64;
 
 /// Whether a column of this name has times: `ts`, `looked`, `until`, `sample_ts`.
