@@ -70,6 +70,17 @@ def test_times_as_people_write_them(start: Start) -> None:
     assert agent.sql(f"{count} ts BETWEEN '-2h' AND '-1h'")[0]["n"] == 0
     assert agent.sql(f"{count} ts > '2100-01-01T00:00:00Z'")[0]["n"] == 0
     assert agent.sql(f"{count} ts > instant('-10m')")[0]["n"] >= before
+    # The most natural way to print a time gives the column's name to a text.
+    named = "SELECT iso(ts) AS ts, value FROM memory_available_bytes WHERE"
+    assert len(agent.sql(f"{named} ts > '-10m'")) >= before
+    assert len(agent.sql(f"{named} ts >= '2020-01-01T00:00:00Z'")) >= before
+    assert agent.sql(f"{named} ts > '2100-01-01T00:00:00Z'") == []
+    inner = "SELECT iso(ts) AS ts FROM memory_available_bytes WHERE ts > '-10m'"
+    assert len(agent.sql(f"SELECT * FROM ({inner}) WHERE ts > '2020'")) >= before
+    assert "iso(instant('-10m'))" in agent.error("sql", f"SELECT * FROM ({inner}) WHERE ts > '-10m'")
+    looked = "SELECT count(*) AS n FROM latest WHERE looked"
+    assert agent.sql(f"{looked} > '-10m'")[0]["n"] > 0 == agent.sql(f"{looked} < '-10m'")[0]["n"]
+    assert "yesterday" in agent.error("sql", f"{looked} > 'yesterday'")
     refused = agent.error("sql", f"{count} ts > 'yesterday'")
     assert "yesterday" in refused and "-1h" in refused and "2026-11-20T08:00:00Z" in refused
     rows = agent.sql("SELECT * FROM history('memory.available.bytes', '-5m', NULL, '10s')")
@@ -124,6 +135,9 @@ def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
         gap = eventually(lambda: gap_around(middle), "the gap is known")
         assert gap["gap_ns"] == gap["until"] - gap["ts"] > 2_000_000_000
         assert gap["ts"] < middle < gap["until"]
+        since = f"SELECT count(*) AS n FROM gaps('{name}') WHERE until"
+        assert agent.sql(f"{since} > '-10m'")[0]["n"] > 0 == agent.sql(f"{since} < '-10m'")[0]["n"]
+        assert "yesterday" in agent.error("sql", f"{since} > 'yesterday'")
         # Within the hour around it, SQL also knows an end that nobody could record.
         assert seen(middle)[0 if is_said else 1 :] == ((0, 0) if is_said else (0,))
         assert seen(gap["ts"])[0] == 1 and seen(gap["until"] + 100_000_000) == (1, 1)
@@ -157,6 +171,14 @@ def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
     assert newest == [{"quality": "measured"}]
     ended = agent.sql(f"SELECT count(*) AS n FROM {table} WHERE quality = 'ended'")
     assert ended[0]["n"] >= 3
+
+    # While an outage lasts, nothing holds either; what was known before it still is.
+    held = f"SELECT value FROM asof('{name}', {{}})"
+    seen = agent.sql(f"SELECT ts FROM {table} WHERE newest")[0]["ts"]
+    assert len(agent.sql(held.format("now_ns()"))) == 1
+    agent.stop(signal.SIGKILL)
+    eventually(lambda: agent.sql(held.format("now_ns()")) == [], "nobody looks")
+    assert len(agent.sql(held.format(seen))) == 1
 
 
 def test_means_are_over_time(start: Start, tree: Path) -> None:

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Ring } from "../src/data/ring";
+import { ENDED, Ring } from "../src/data/ring";
 import { outlook, saturatedSince, stripSentence, troubles } from "../src/data/trouble";
 import type { Known } from "../src/data/trouble";
 import { layout } from "../src/view/dag";
@@ -51,6 +51,35 @@ test("what is wrong, where, since when", () => {
   assert.equal(all[0]?.since, NOW - 100_000);
   assert.equal(all[1]?.since, NOW - 39_000);
   assert.equal(outlook(all, NOW), "/mnt/nfs has not answered for 1 min 40 s; and 5 more");
+});
+
+test("how busy a saturated disk is, is a mean over time", () => {
+  const saturated = known("node.saturated.seconds", { device: "vda" }, [[-39, 0], [0, 39]]);
+  const said = (tell: (ring: Ring) => void) => {
+    const ring = new Ring();
+    tell(ring);
+    const busy = { name: "disk.busy.ratio", labels: { device: "vda" }, ring, intervalMs: 1000, looked: NOW };
+    return troubles(from([busy, saturated]), NOW).map((one) => one.what);
+  };
+  const changes = (ring: Ring) => {
+    ring.push(NOW - 60_000, 1);
+    ring.hold(NOW - 3_000);
+    ring.push(NOW - 2_000, 0);
+    ring.push(NOW - 1_000, 0.5);
+    ring.hold(NOW);
+  };
+  // It was 1 for 8 of the 10 s, whatever was before.
+  assert.deepEqual(said(changes), ["saturated, 85 % busy"]);
+  // Nobody looked for 7 of the 10 s.
+  const ended = (ring: Ring) => {
+    ring.push(NOW - 60_000, 1);
+    ring.hold(NOW - 8_000);
+    ring.push(NOW - 8_000, 1, ENDED);
+    ring.push(NOW - 1_000, 0.4);
+    ring.hold(NOW);
+  };
+  assert.deepEqual(said(ended), ["saturated, 80 % busy"]);
+  assert.deepEqual(said((ring) => ring.push(NOW, 0.7)), ["saturated, 70 % busy"]);
 });
 
 test("the agent alone says what is saturated", () => {

@@ -18,6 +18,7 @@ use barograph_model::{EXACT_MAX, PIECE_BYTES, SqlFault, SqlFaultKind, hex};
 
 use crate::fault::fault;
 use crate::rows::{Cell, Column, Rows};
+use crate::times::is_time_name;
 
 /// The time zone of timestamps.
 const UTC: &str = "UTC";
@@ -116,9 +117,7 @@ fn data_type(column: &Column, cells: &[Cell]) -> DataType {
 /// Whether this is a time column of a table: it has such a name and is declared an integer. A
 /// computed column has no declared type, and stays an integer.
 fn is_time(column: &Column) -> bool {
-    let name = column.name.to_ascii_lowercase();
-    let is_called_so = name.ends_with("_ts") || ["ts", "looked", "until"].contains(&name.as_str());
-    is_called_so && column.declared == "INTEGER"
+    is_time_name(&column.name) && column.declared == "INTEGER"
 }
 
 fn timestamp() -> DataType {

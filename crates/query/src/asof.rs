@@ -8,18 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_archive::SampleChunk;
-use barograph_model::{Columns, NS_PER_S, Sample, Span};
+use barograph_model::{Columns, NS_PER_S, Quality, Span};
 use rusqlite::Result;
 
 use crate::QueryError;
-use crate::asof_samples::{AsofSamples, AsofSeries};
-use crate::error::too_large;
+use crate::asof_samples::{AsofSamples, AsofSeries, HeldSamples};
+use crate::error::{failed, too_large};
 use crate::feed::{apart, bytes};
-use crate::held;
+use crate::held::{self, HeldSample};
 use crate::listing::{Arguments, Batches, one};
 use crate::live::Live;
 use crate::matching::{matching, selector};
 use crate::reading::{KnownSeries, Reading};
+use crate::snapshot::StreamsSnapshot;
 
 /// The time around `ts` that is read at once…
 const WINDOW_NS: i64 = 3_600 * NS_PER_S;
@@ -52,6 +53,7 @@ pub(crate) fn asof(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
 /// Reads the samples around a time.
 fn read(live: &Arc<Live>, arguments: &Arguments, ts: i64) -> Result<AsofSamples> {
     let reading = Arc::new(matching(live, &selector(arguments)?, Span::ALL)?);
+    let (snapshot, now_ns) = (live.current().map_err(failed)?, live.now_ns());
     let mut window_ns = WINDOW_NS;
     loop {
         let from = ts.div_euclid(window_ns).saturating_mul(window_ns);
@@ -59,9 +61,11 @@ fn read(live: &Arc<Live>, arguments: &Arguments, ts: i64) -> Result<AsofSamples>
             from,
             to: from.saturating_add(window_ns - 1),
         };
-        let of = Arc::clone(&reading);
-        let found = apart(live, move |cancel| window(&of, span, cancel))?;
-        let Some((before, all)) = found else {
+        let (of, seen) = (Arc::clone(&reading), Arc::clone(&snapshot));
+        let found = apart(live, move |cancel| {
+            window(&of, span, (&seen, now_ns), cancel)
+        })?;
+        let Some(all) = found else {
             window_ns /= 8;
             if window_ns < WINDOW_NS_MIN {
                 return Err(too_large(format!(
@@ -71,13 +75,12 @@ fn read(live: &Arc<Live>, arguments: &Arguments, ts: i64) -> Result<AsofSamples>
             continue;
         };
         let mut claim = live.memory.claim();
-        claim.set(all.iter().map(bytes).sum())?;
-        let samples = reading.series.iter().zip(before.into_iter().zip(all));
-        let series = samples.map(|(known, (before, columns))| AsofSeries {
+        claim.set(all.iter().map(|samples| bytes(&samples.columns)).sum())?;
+        let series = reading.series.iter().zip(all);
+        let series = series.map(|(known, samples)| AsofSeries {
             cells: known.cells(),
             unit: known.descriptor.unit.as_str().into(),
-            before,
-            columns,
+            samples,
         });
         return Ok(AsofSamples {
             pattern: arguments.text(0)?.to_owned(),
@@ -90,28 +93,78 @@ fn read(live: &Arc<Live>, arguments: &Arguments, ts: i64) -> Result<AsofSamples>
     }
 }
 
-/// The sample of each series that held before the span, and its samples in the span.
-type Window = (Vec<Option<Sample>>, Vec<Columns>);
-
-/// Reads the samples of a span; `None` if there are too many.
+/// Reads the samples of a span, by series; `None` if there are too many.
 fn window(
     reading: &Reading,
     span: Span,
+    seen: (&StreamsSnapshot, i64),
     cancel: &AtomicBool,
-) -> Result<Option<Window>, QueryError> {
-    let empty = |known: &KnownSeries| Columns::new(known.descriptor.value_type);
-    let mut all: Vec<Columns> = reading.series.iter().map(empty).collect();
+) -> Result<Option<Vec<HeldSamples>>, QueryError> {
+    let empty = |known: &KnownSeries| (Columns::new(known.descriptor.value_type), Vec::new());
+    let mut all: Vec<(Columns, Vec<i64>)> = reading.series.iter().map(empty).collect();
     let mut count = 0;
     let is_whole = reading.each(span, cancel, &mut |chunk: SampleChunk| {
         count += chunk.columns.len();
-        append(&mut all[chunk.series], &chunk.columns);
+        let (columns, lives) = &mut all[chunk.series];
+        append(columns, &chunk.columns);
+        lives.resize(columns.len(), chunk.life);
         Ok(count <= SAMPLES_MAX)
     })?;
     if !is_whole {
         return Ok(None);
     }
     let before = held::at(reading, span.from.saturating_sub(1), cancel)?;
-    Ok(Some((before, all.into_iter().map(sorted).collect())))
+    let mut samples = Vec::with_capacity(all.len());
+    let mut lasts = Vec::with_capacity(all.len());
+    for ((columns, lives), before) in all.into_iter().zip(before) {
+        let order = order_by_time(&columns.ts);
+        let lives: Vec<i64> = order.into_iter().map(|row| lives[row]).collect();
+        let columns = sorted(columns);
+        lasts.push(last(&columns, &lives).or_else(|| before.clone()));
+        samples.push(until_the_next(before, columns, &lives));
+    }
+    let ends = held::ends(reading, &lasts, span.to, seen, cancel)?;
+    for (samples, end) in samples.iter_mut().zip(ends) {
+        samples.until_ns = end;
+        if let Some((_, until_ns)) = samples
+            .before
+            .as_mut()
+            .filter(|_| samples.columns.is_empty())
+        {
+            *until_ns = end;
+        }
+    }
+    Ok(Some(samples))
+}
+
+/// The last row of sorted samples, with the lives of all rows.
+fn last(columns: &Columns, lives: &[i64]) -> Option<HeldSample> {
+    let row = columns.len().checked_sub(1)?;
+    Some(HeldSample {
+        sample: columns.sample(row)?,
+        life: lives[row],
+        number: columns.numbers[row],
+    })
+}
+
+/// Sorted samples and the one before them, each until the next; how long the last one held is not
+/// known yet.
+fn until_the_next(before: Option<HeldSample>, columns: Columns, lives: &[i64]) -> HeldSamples {
+    let is_last_look = |quality: Quality, life: i64, next: Option<&i64>| {
+        quality == Quality::Ended || next.is_some_and(|next| *next != life)
+    };
+    let rows = 0..columns.len();
+    let ends = |row: &usize| is_last_look(columns.quality[*row], lives[*row], lives.get(row + 1));
+    HeldSamples {
+        before: before.map(|before| {
+            let ends = is_last_look(before.sample.quality, before.life, lives.first());
+            let until_ns = if ends { before.sample.ts } else { i64::MAX };
+            (before.sample, until_ns)
+        }),
+        last_looks: rows.filter(ends).collect(),
+        columns,
+        until_ns: i64::MAX,
+    }
 }
 
 /// Appends samples of the same series.

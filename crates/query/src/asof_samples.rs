@@ -1,6 +1,6 @@
 //! The samples that `asof` read last, of all series that a pattern matches.
 
-use barograph_model::{Columns, NS_PER_S, Quality, Sample, Span};
+use barograph_model::{Columns, NS_PER_S, Sample, Span};
 
 use crate::cell::{CellRow, CellValue, SeriesCells};
 use crate::memory::ScanClaim;
@@ -25,10 +25,18 @@ pub(crate) struct AsofSamples {
 pub(crate) struct AsofSeries {
     pub(crate) cells: SeriesCells,
     pub(crate) unit: CellValue,
-    /// The sample that held before the span.
-    pub(crate) before: Option<Sample>,
-    /// Samples in the span, sorted by time.
+    pub(crate) samples: HeldSamples,
+}
+
+/// The samples of a series in a span, sorted by time, and until when they held.
+pub(crate) struct HeldSamples {
+    /// The sample that held before the span, and the time until which it held.
+    pub(crate) before: Option<(Sample, i64)>,
     pub(crate) columns: Columns,
+    /// Rows after which nobody looked until the next row, ascending.
+    pub(crate) last_looks: Vec<usize>,
+    /// The time until which the last row held.
+    pub(crate) until_ns: i64,
 }
 
 impl AsofSamples {
@@ -51,18 +59,7 @@ impl AsofSamples {
 impl AsofSeries {
     /// The row of the sample that held at `ts`, which must be within the span.
     fn row(&self, ts: i64) -> Option<CellRow> {
-        let after = self.columns.ts.partition_point(|&known| known <= ts);
-        let (sample, is_last_look) = match after.checked_sub(1) {
-            Some(row) => (self.columns.sample(row)?, self.columns.is_last_look(row)),
-            None => {
-                let before = self.before.clone()?;
-                let is_last_look = before.quality == Quality::Ended;
-                (before, is_last_look)
-            }
-        };
-        if is_last_look && ts > sample.ts {
-            return None;
-        }
+        let sample = self.samples.held_at(ts)?;
         let [name, labels, node] = self.cells.cells();
         Some(vec![
             name,
@@ -73,5 +70,25 @@ impl AsofSeries {
             ts.saturating_sub(sample.ts).into(),
             node,
         ])
+    }
+}
+
+impl HeldSamples {
+    /// The sample that held at `ts`, which must be within the span; `None` if nobody looked then.
+    fn held_at(&self, ts: i64) -> Option<Sample> {
+        let after = self.columns.ts.partition_point(|&known| known <= ts);
+        let (sample, until_ns) = match after.checked_sub(1) {
+            Some(row) => {
+                let sample = self.columns.sample(row)?;
+                let until_ns = match self.last_looks.binary_search(&row) {
+                    Ok(_) => sample.ts,
+                    Err(_) if row + 1 == self.columns.len() => self.until_ns,
+                    Err(_) => i64::MAX,
+                };
+                (sample, until_ns)
+            }
+            None => self.before.clone()?,
+        };
+        (ts <= until_ns.max(sample.ts)).then_some(sample)
     }
 }

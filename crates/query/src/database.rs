@@ -21,7 +21,7 @@ use crate::live::Live;
 use crate::rows::{Column, RowView, Rows, Taker};
 use crate::source::{Views, views_of};
 use crate::sqlite::{limit_heap, reserve};
-use crate::text;
+use crate::{text, times};
 
 /// Most statements that are kept prepared, by their text.
 const STATEMENTS_KEPT_MAX: usize = 64;
@@ -299,7 +299,7 @@ impl Database {
         let tokens = text::tokens(sql);
         let named = text::without_argument_names(sql, &tokens);
         let sql = &*named;
-        let timed = text::with_instants(sql, &text::tokens(sql));
+        let timed = times::with_instants(sql, &text::tokens(sql));
         let sql = &*timed;
         let tokens = text::tokens(sql);
         if text::has_more_statements(&tokens) {

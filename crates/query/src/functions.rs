@@ -23,6 +23,8 @@ use std::sync::Arc;
 use barograph_archive::aggregate::BucketBudget;
 use barograph_model::{Buckets, Span, instant_ns};
 use rusqlite::functions::FunctionFlags;
+#[cfg(feature = "bundled")]
+use rusqlite::types::Value;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Result};
 
@@ -246,10 +248,39 @@ pub(crate) fn register_scalars(connection: &Connection, live: &Arc<Live>) -> Res
             other.data_type()
         ))),
     })?;
+    #[cfg(feature = "bundled")]
+    let clock = Arc::clone(live);
+    #[cfg(feature = "bundled")]
+    connection.create_scalar_function("instant_beside", 2, pure, move |call| {
+        instant_beside(call.get_raw(0), call.get_raw(1), clock.now_ns())
+    })?;
     twa::register(connection, live)?;
     let live = Arc::clone(live);
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
     connection.create_scalar_function("now_ns", 0, flags, move |_| Ok(live.now_ns()))
+}
+
+/// The meaning of a text that is compared with `column`: beside a number it is a time, beside a text
+/// it is itself (see `times`).
+#[cfg(feature = "bundled")]
+fn instant_beside(column: ValueRef<'_>, text: ValueRef<'_>, now_ns: i64) -> Result<Value> {
+    let ValueRef::Text(text) = text else {
+        return Ok(Value::Null);
+    };
+    let text = String::from_utf8_lossy(text);
+    match column {
+        ValueRef::Integer(_) | ValueRef::Real(_) => {
+            let ns = instant_ns(&text, now_ns).map_err(|e| usage(e.to_string()))?;
+            Ok(Value::Integer(ns))
+        }
+        ValueRef::Text(_) if text == "now" || text.starts_with('-') => Err(usage(format!(
+            "{text:?} is compared with a text, which has the name of a time: compare it with \
+             iso(instant('{text}')), or give the text another name"
+        ))),
+        ValueRef::Text(_) | ValueRef::Null | ValueRef::Blob(_) => {
+            Ok(Value::Text(text.into_owned()))
+        }
+    }
 }
 
 /// RFC 3339 in UTC with nanoseconds.

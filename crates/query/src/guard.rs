@@ -198,6 +198,7 @@ fn may_call(function: &str) -> bool {
 pub(crate) const FUNCTIONS_ALLOWED: &[&str] = &[
     // ours
     "instant",
+    "instant_beside",
     "iso",
     "now_ns",
     // aggregates and windows

@@ -75,6 +75,8 @@ mod table;
 mod text;
 #[cfg(feature = "bundled")]
 mod texts;
+#[cfg(feature = "bundled")]
+mod times;
 
 #[cfg(feature = "loadable")]
 pub mod loadable;

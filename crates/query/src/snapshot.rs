@@ -8,11 +8,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use barograph_archive::{ArchivedSeries, View};
-use barograph_model::SeriesId;
+use barograph_model::{NS_PER_S, SeriesId};
 use barograph_stream::{DirectoryEntry, SegmentPart, SegmentReader};
 
 use crate::shape::MetricShape;
 use crate::stream::SnapshotStream;
+
+/// Intervals without a look after which a value is not known any more…
+const MISSED: i64 = 3;
+/// …but at least this time, in ns.
+const MISSED_NS_MIN: i64 = NS_PER_S;
 
 /// The number of a table, which stays the same while the connection lives: a scan finds its streams
 /// by it without hashing a name.
@@ -196,6 +201,33 @@ impl StreamsSnapshot {
         let segments = self.parts.iter().filter_map(|part| part.segment());
         let mut known = segments.map(|segment| segment.interval_ns(entry)); // 0 for another segment's stream
         known.find(|interval_ns| *interval_ns != 0).unwrap_or(0)
+    }
+
+    /// The time until which the newest value of a stream is known to hold. As in the recorder's
+    /// streams, a look that is late by less than [`MISSED`] intervals is no gap. A value that nobody
+    /// looks at holds as long as there is somebody who would take in the next one.
+    pub(crate) fn known_until_ns(
+        &self,
+        scope: &str,
+        stream: &SnapshotStream,
+        ts: i64,
+        now_ns: i64,
+    ) -> i64 {
+        let looked_ns = stream.looked_ns(ts);
+        let is_its = |part: &&Arc<SnapshotPart>| *part.scope == *scope && part.node == stream.node;
+        let part = self.parts.iter().find(is_its);
+        let Some(segment) = part.and_then(|part| part.segment()) else {
+            return looked_ns;
+        };
+        match (segment.is_alive(now_ns), segment.interval_ns(&stream.entry)) {
+            (true, 0) => i64::MAX,
+            (true, interval_ns) => {
+                let missed_ns = interval_ns.saturating_mul(MISSED).max(MISSED_NS_MIN);
+                looked_ns.saturating_add(missed_ns)
+            }
+            (false, 0) => looked_ns.max(segment.heartbeat_ns()),
+            (false, _) => looked_ns,
+        }
     }
 
     pub(crate) fn members(&self, table: TableId) -> Option<&TableMembers> {

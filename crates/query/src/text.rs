@@ -1,12 +1,9 @@
-//! Rewrites SQL text before SQLite gets it: one statement only, the idiom `WHERE newest`, times as
-//! people write them, `family('disk')` and `frames('lulesh')`.
+//! Rewrites SQL text before SQLite gets it: one statement only, the idiom `WHERE newest`,
+//! `family('disk')` and `frames('lulesh')` (times are in `times`).
 //!
 //! SQLite passes a virtual table only constraints of the form *column operator value*. A bare
 //! `newest` is none, so the whole ring would be read for it; if it is a factor by itself, it is
 //! extended to `newest AND newest<>0`, which has the same truth value for every value of `newest`.
-//!
-//! For SQLite every text is greater than every integer, so `ts > '-10m'` would never be true,
-//! without an error. A text that is compared with a time column is therefore read as a time.
 //!
 //! The columns of a virtual table are fixed when it is registered. So each family is a table of its
 //! own, as are the frames of each publication, and a call with a literal name is rewritten to a
@@ -16,35 +13,39 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::functions::WideForm;
+use crate::times::{is_time_name, may_name_a_time};
 
 /// A token of SQL text; comments and blanks are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
     /// Index of the byte after its last one.
-    end: usize,
+    pub(crate) end: usize,
     /// Whether it is a bare or quoted name or a keyword; quotes are part of `text`.
     pub(crate) is_word: bool,
 }
 
 impl Token<'_> {
-    fn is(&self, word: &str) -> bool {
+    /// Index of its first byte.
+    pub(crate) fn start(&self) -> usize {
+        self.end - self.text.len()
+    }
+
+    pub(crate) fn is(&self, word: &str) -> bool {
         self.text.eq_ignore_ascii_case(word)
     }
 
-    fn is_any(&self, words: &[&str]) -> bool {
+    pub(crate) fn is_any(&self, words: &[&str]) -> bool {
         words.iter().any(|word| self.is(word))
     }
 
     /// Whether it is the name of a time column: `ts`, `Timestamp`, `sample_ts`.
-    fn is_time(&self) -> bool {
-        let name = self.name();
-        let is = |of: &str| name.eq_ignore_ascii_case(of);
-        self.is_word && (is("ts") || is("timestamp") || name.ends_with("_ts"))
+    pub(crate) fn is_time(&self) -> bool {
+        self.is_word && is_time_name(self.name())
     }
 
     /// Whether it is a part of `<`, `<=`, `=`, `==`, `>=`, `>`, `<>`, `!=`, `IS` or `IS NOT`.
-    fn is_comparison(&self) -> bool {
+    pub(crate) fn is_comparison(&self) -> bool {
         self.is_any(&["<", ">", "=", "!", "IS", "NOT"])
     }
 
@@ -55,14 +56,14 @@ impl Token<'_> {
 }
 
 /// Whether a text has neither `;`, `=>`, `newest`, `family` nor `frames`, and no literal together
-/// with a `ts`: then nothing has to be rewritten.
+/// with the name of a time column: then nothing has to be rewritten.
 pub(crate) fn is_plain(sql: &str) -> bool {
     let bytes = sql.as_bytes();
     let has = |word: &[u8]| {
         let mut all = bytes.windows(word.len());
         all.any(|found| found.eq_ignore_ascii_case(word))
     };
-    if bytes.contains(&b'\'') && (has(b"ts") || has(b"timestamp")) {
+    if bytes.contains(&b'\'') && may_name_a_time(has) {
         return false;
     }
     let is = |at: usize, word: &[u8]| {
@@ -193,97 +194,6 @@ pub(crate) fn without_argument_names<'a>(sql: &'a str, tokens: &[Token<'_>]) -> 
     Cow::Owned(out)
 }
 
-/// Functions that return a time if their argument is one; others may return a text.
-const OF_TIMES: [&str; 13] = [
-    "max", "min", "avg", "sum", "abs", "round", "coalesce", "ifnull", "instant", "now_ns", "lag",
-    "lead", "cast",
-];
-
-/// Most tokens of a call whose function is searched: statements may be long and hostile.
-const CALL_TOKENS_MAX: usize = 256;
-
-/// Whether a statement gives a text the name `ts`: `iso(ts) AS ts`.
-fn names_a_text_so(tokens: &[Token<'_>]) -> bool {
-    let is_text = |at: usize| match tokens[at].text {
-        ")" => {
-            let mut depth = 0_usize;
-            let near = at.saturating_sub(CALL_TOKENS_MAX)..=at;
-            let opening = near.rev().find(|at| {
-                match tokens[*at].text {
-                    ")" => depth += 1,
-                    "(" => depth -= 1,
-                    _ => {}
-                }
-                depth == 0
-            });
-            let function = opening.and_then(|at| tokens.get(at.checked_sub(1)?));
-            function.is_some_and(|of| of.is_word && !of.is_any(&OF_TIMES))
-        }
-        text => text.starts_with('\''),
-    };
-    let named = |at: &usize| tokens[*at].is("AS") && tokens[at + 1].is_time();
-    (1..tokens.len().saturating_sub(1))
-        .filter(named)
-        .any(|at| is_text(at - 1))
-}
-
-/// Rewrites each text literal that is compared with a time column to a time: `ts > '-10m'` becomes
-/// `ts > instant('-10m')`. A statement that gives a text the name `ts` is left as it is.
-pub(crate) fn with_instants<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, str> {
-    if names_a_text_so(tokens) {
-        return Cow::Borrowed(sql);
-    }
-    let mut literals: Vec<usize> = Vec::new();
-    for at in (0..tokens.len()).filter(|at| tokens[*at].is_time()) {
-        let (before, after) = (&tokens[..at], &tokens[at + 1..]);
-        // In `t.ts`, skip `t` and the dot.
-        let before = match before {
-            [rest @ .., _, dot] if dot.text == "." => rest,
-            _ => before,
-        };
-        let signs = after.iter().take_while(|t| t.is_comparison()).count();
-        if signs > 0 {
-            literals.push(at + 1 + signs);
-        }
-        let signs = before.iter().rev().take_while(|t| t.is_comparison());
-        if let Some(left @ 1..) = before.len().checked_sub(signs.count())
-            && left < before.len()
-        {
-            literals.push(left - 1);
-        }
-        let negated = usize::from(after.first().is_some_and(|t| t.is("NOT")));
-        if after.get(negated).is_some_and(|t| t.is("BETWEEN")) {
-            let first = at + 2 + negated;
-            literals.push(first);
-            if tokens.get(first + 1).is_some_and(|t| t.is("AND")) {
-                literals.push(first + 2);
-            }
-        }
-    }
-    literals.sort_unstable();
-    literals.dedup();
-    let mut out = String::new();
-    let mut copied = 0;
-    for at in literals {
-        // `'it''s'` is two tokens, and no time.
-        let is_whole = tokens.get(at + 1).is_none_or(|t| !t.text.starts_with('\''));
-        let Some(literal) = tokens
-            .get(at)
-            .filter(|t| t.text.starts_with('\'') && is_whole)
-        else {
-            continue;
-        };
-        out.push_str(&sql[copied..literal.end - literal.text.len()]);
-        out.push_str(&format!("instant({})", literal.text));
-        copied = literal.end;
-    }
-    if copied == 0 {
-        return Cow::Borrowed(sql);
-    }
-    out.push_str(&sql[copied..]);
-    Cow::Owned(out)
-}
-
 /// Extends each bare `newest` by its comparison.
 pub(crate) fn with_newest_constraints<'a>(sql: &'a str, tokens: &[Token<'_>]) -> Cow<'a, str> {
     // In `x BETWEEN a AND newest`, the last word looks like a factor and is none.
@@ -372,50 +282,6 @@ mod tests {
         check("SELECT * FROM t WHERE newest", false);
         check("SELECT * FROM Family('disk')", false);
         check("SELECT * FROM fRAMES('lulesh')", false);
-    }
-
-    #[test]
-    fn texts_beside_times_are_times() {
-        let check = |sql: &str, expect: &str| {
-            assert_eq!(with_instants(sql, &tokens(sql)), expect);
-            assert!(sql == expect || !is_plain(sql), "{sql}");
-        };
-        check("ts > '-10m'", "ts > instant('-10m')");
-        check(
-            "t.Timestamp IS NOT '-1h'",
-            "t.Timestamp IS NOT instant('-1h')",
-        );
-        check(
-            "SELECT 1 FROM t a WHERE a.ts >= '-1h' AND device = 'sda'",
-            "SELECT 1 FROM t a WHERE a.ts >= instant('-1h') AND device = 'sda'",
-        );
-        check("'-1h'<=a.ts", "instant('-1h')<=a.ts");
-        check("\"ts\"!='x'", "\"ts\"!=instant('x')");
-        check(
-            "sample_ts NOT between '-2h' AND '-1h' AND x='y'",
-            "sample_ts NOT between instant('-2h') AND instant('-1h') AND x='y'",
-        );
-        check("TS BETWEEN 1 AND '-1h'", "TS BETWEEN 1 AND instant('-1h')");
-        check(
-            "SELECT max(t.ts) AS ts FROM t WHERE ts > '-1h'",
-            "SELECT max(t.ts) AS ts FROM t WHERE ts > instant('-1h')",
-        );
-        for same in [
-            "ts > now_ns() - 1",
-            "ts > 5 AND name = 'x'",
-            "ts IS NOT NULL AND name = 'x'",
-            "SELECT iso(ts) AS ts FROM t WHERE ts > '2026'",
-            "SELECT 'x' AS ts WHERE ts = 'x'",
-            "counts > 'x'",
-            "ts > 'it''s'",
-            "name = 'ts > ''-1h'''",
-            "ts >",
-            "ts BETWEEN",
-            "= ts",
-            "ts",
-        ] {
-            check(same, same);
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Kind, Sample, StreamKey, ValueType};
+use barograph_model::{Descriptor, Kind, Quality, Sample, StreamKey, ValueType};
 
 use crate::RuleLimits;
 use crate::leaf::LeafWakes;
@@ -36,6 +36,8 @@ pub(crate) struct RuleStream {
 pub(crate) struct Newest {
     pub ts: i64,
     pub val: SqlValue,
+    /// Whether nobody looked from then until the next sample.
+    pub is_last_look: bool,
     /// The last sign of life: the sample, or a look that found it unchanged.
     pub seen_ns: i64,
 }
@@ -133,6 +135,7 @@ impl RuleStreams {
         let sight = WindowSample {
             ts: sample.ts,
             val: SqlValue::from(&sample.value),
+            is_last_look: sample.quality == Quality::Ended,
             held_ns: stream.newest.as_ref().map_or(i64::MIN, |n| n.seen_ns),
             is_counter: stream.is_counter(),
             horizon_ns,
@@ -147,6 +150,7 @@ impl RuleStreams {
         stream.newest = Some(Newest {
             ts: sample.ts,
             val: sight.val,
+            is_last_look: sight.is_last_look,
             seen_ns: sample.ts,
         });
         self.points = now;
@@ -168,9 +172,10 @@ impl RuleStreams {
         let is_counter = stream.is_counter();
         let mut now = points;
         for (window, _) in &mut stream.windows {
-            let sight = |ts, value, several| WindowSample {
+            let sight = |ts, value, is_last_look, several| WindowSample {
                 ts,
                 val: SqlValue::from(value),
+                is_last_look,
                 held_ns: i64::MIN,
                 is_counter,
                 horizon_ns,
@@ -183,9 +188,10 @@ impl RuleStreams {
                     high: summary.high,
                     mean: summary.mean,
                 };
-                sight(summary.ts, &summary.last, Some(several))
+                sight(summary.ts, &summary.last, false, Some(several))
             });
-            let past = past.iter().map(|s| sight(s.ts, &s.value, None));
+            let past = past.iter();
+            let past = past.map(|s| sight(s.ts, &s.value, s.quality == Quality::Ended, None));
             let sights = older.chain(past);
             now -= window.len();
             window.prepend(sights, points_max);
@@ -215,6 +221,7 @@ impl RuleStreams {
             let sight = WindowSample {
                 ts: newest.ts,
                 val: newest.val.clone(),
+                is_last_look: newest.is_last_look,
                 held_ns: i64::MIN,
                 is_counter: stream.is_counter(),
                 horizon_ns: i64::MIN,

@@ -27,6 +27,8 @@ struct Point {
     ts: i64,
     /// Its value.
     val: SqlValue,
+    /// Whether nobody looked from then until the next sample.
+    is_last_look: bool,
     /// The least and the greatest number; the least is the greater one when there is none.
     low: f64,
     high: f64,
@@ -47,6 +49,8 @@ struct Point {
 pub(crate) struct WindowSample {
     pub ts: i64,
     pub val: SqlValue,
+    /// Whether nobody looked from then until the next sample.
+    pub is_last_look: bool,
     /// The time until which the previous value was seen to hold.
     pub held_ns: i64,
     pub is_counter: bool,
@@ -123,6 +127,7 @@ impl StreamWindow {
                 let sight = WindowSample {
                     ts: first.ts,
                     val: first.val.clone(),
+                    is_last_look: first.is_last_look,
                     held_ns: last.ts,
                     is_counter,
                     horizon_ns: i64::MIN,
@@ -183,7 +188,7 @@ impl StreamWindow {
             }
         }
         if let Some(last) = self.points.back()
-            && number(&last.val).is_some()
+            && last.held().is_some()
         {
             known_ns += between(start_ns.max(last.ts), end_ns);
         }
@@ -195,7 +200,7 @@ impl StreamWindow {
     }
 
     /// The change in the window: the growth of a counter; of others, the newest value less the one
-    /// that held at the window's start.
+    /// that held at the window's start, or the first in the window if none is known to have held.
     pub(crate) fn delta(&self, end_ns: i64, is_counter: bool, is_whole: bool) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let Some(last) = self.points.back() else {
@@ -208,7 +213,8 @@ impl StreamWindow {
             let grown = self.after(start_ns).map(|p| p.change).sum();
             return whole(grown, is_whole);
         }
-        let before = self.held_at(start_ns).or_else(|| self.points.front());
+        let before = self.held_at(start_ns);
+        let before = before.or_else(|| self.after(start_ns).last());
         let Some(before) = before.filter(|p| number(&p.val).is_some()) else {
             return SqlValue::Null;
         };
@@ -219,7 +225,8 @@ impl StreamWindow {
         arith(ArithmeticOp::Sub, &known(&last.val), &known(&before.val)).val
     }
 
-    /// The mean over the time of the window that ends at `end_ns`: each value holds until the next.
+    /// The mean over the time of the window that ends at `end_ns`: each value holds until the next,
+    /// and none while nobody looked.
     pub(crate) fn avg(&self, end_ns: i64) -> SqlValue {
         let start_ns = end_ns.saturating_sub(self.length_ns);
         let (mut area, mut time_ns) = (0.0, 0.0);
@@ -232,8 +239,7 @@ impl StreamWindow {
         let Some(last) = self.points.back() else {
             return SqlValue::Null;
         };
-        let newest = number(&last.val);
-        if let Some(newest) = newest {
+        if let Some(newest) = last.held() {
             let part = between(start_ns.max(last.ts), end_ns);
             if part > 0.0 {
                 area += newest * part;
@@ -243,7 +249,7 @@ impl StreamWindow {
         if time_ns > 0.0 {
             return SqlValue::real(area / time_ns);
         }
-        newest.map_or(SqlValue::Null, SqlValue::real)
+        number(&last.val).map_or(SqlValue::Null, SqlValue::real)
     }
 
     /// The least value that held in the window.
@@ -285,7 +291,7 @@ impl StreamWindow {
         SqlValue::Int(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    /// The value that held at the start of the window that ends now.
+    /// The value that held at the start of the window that ends now; NULL if nobody looked then.
     pub(crate) fn ago(&self, now_ns: i64) -> SqlValue {
         let start_ns = now_ns.saturating_sub(self.length_ns);
         self.held_at(start_ns)
@@ -307,15 +313,22 @@ impl StreamWindow {
             .take_while(move |p| p.ts > start_ns)
     }
 
+    /// The point whose value held at `start_ns`; `None` if nobody looked then.
     fn held_at(&self, start_ns: i64) -> Option<&Point> {
-        self.points.iter().rev().find(|p| p.ts <= start_ns)
+        let last = self.points.iter().rev().find(|p| p.ts <= start_ns);
+        last.filter(|p| !p.is_last_look)
     }
 }
 
 impl Point {
+    /// The value, if it is a number that holds until the next point.
+    fn held(&self) -> Option<f64> {
+        number(&self.val).filter(|_| !self.is_last_look)
+    }
+
     /// Puts a window of earlier samples before this one: its last value held until this one began.
     fn reach_back(&mut self, before: &Self) {
-        if let Some(value) = number(&before.val) {
+        if let Some(value) = before.held() {
             let held_ns = self.since.saturating_sub(before.ts);
             self.area += value * held_ns as f64;
             self.area_ns = self.area_ns.saturating_add(held_ns);
@@ -357,6 +370,7 @@ fn next(before: Option<&Point>, sight: &WindowSample) -> Point {
         from: sight.ts,
         ts: sight.ts,
         val: sight.val.clone(),
+        is_last_look: sight.is_last_look,
         low: value.unwrap_or(f64::INFINITY),
         high: value.unwrap_or(f64::NEG_INFINITY),
         count: 1,
@@ -389,8 +403,9 @@ fn next(before: Option<&Point>, sight: &WindowSample) -> Point {
     let Some(old) = number(&before.val) else {
         return point;
     };
-    point.area_ns = sight.ts.saturating_sub(before.ts);
-    if point.area_ns > 0 {
+    let elapsed_ns = sight.ts.saturating_sub(before.ts);
+    if !before.is_last_look && elapsed_ns > 0 {
+        point.area_ns = elapsed_ns;
         let mean = sight.several.map(|several| several.mean);
         let held = mean.filter(|mean| !mean.is_nan()).unwrap_or(old);
         point.area = held * point.area_ns as f64;
@@ -404,7 +419,7 @@ fn next(before: Option<&Point>, sight: &WindowSample) -> Point {
             _ => new - old,
         };
         let fits = !sight.is_counter || change >= 0.0;
-        if point.area_ns > 0 && fits && !change.is_nan() {
+        if elapsed_ns > 0 && fits && !change.is_nan() {
             point.change = change;
             point.known_ns = sight.ts.saturating_sub(point.from);
         }
@@ -420,6 +435,7 @@ fn merge(older: &mut Point, newer: Point) {
     older.known_ns = older.known_ns.saturating_add(newer.known_ns);
     older.ts = newer.ts;
     older.val = newer.val;
+    older.is_last_look = newer.is_last_look;
     older.low = older.low.min(newer.low);
     older.high = older.high.max(newer.high);
     older.count += newer.count;

@@ -67,7 +67,7 @@ export function troubles(named: (name: string) => readonly Known[], now: number)
     const word = named(SATURATED).find((s) => s.labels["device"] === where);
     const since = saturatedSince(word?.ring);
     if (!Number.isNaN(since)) {
-      const what = `saturated, ${plain(percent(recentMean(one.ring, now)))} busy`;
+      const what = `saturated, ${plain(percent(recentMean(one, now)))} busy`;
       all.push({ level: "bad", where, what, said: `is ${what}`, since });
     }
   }
@@ -95,15 +95,24 @@ function filling(named: (name: string) => readonly Known[], now: number): Troubl
   });
 }
 
-/** The mean of the newest ten seconds. */
-function recentMean(ring: Ring, now: number): number {
-  let sum = 0;
-  let n = 0;
-  for (let i = ring.length - 1; i >= 0 && ring.held(i) > now - 10_000; i -= 1) {
-    sum += ring.value(i);
-    n += 1;
+/** The mean over the time for which values held in the newest ten seconds. */
+function recentMean({ ring, intervalMs }: Known, now: number): number {
+  const slack = slackOf(intervalMs);
+  let area = 0;
+  let time = 0;
+  let next = Infinity;
+  for (let i = ring.length - 1; i >= 0 && next > now - 10_000; i -= 1) {
+    const held = ring.held(i);
+    // In a short step between two samples, the older one still holds.
+    const until = !ring.isLastLook(i) && next - held <= slack ? next : held;
+    const ms = until - Math.max(ring.ts(i), now - 10_000);
+    if (ms > 0) {
+      area += ring.value(i) * ms;
+      time += ms;
+    }
+    next = ring.ts(i);
   }
-  return n === 0 ? NaN : sum / n;
+  return time > 0 ? area / time : ring.value(ring.length - 1);
 }
 
 /** The sentence at the top, if the agent gives none. */

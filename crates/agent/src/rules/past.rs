@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_model::{
-    Buckets, Clock, Columns, Descriptor, Labels, NS_PER_S, Name, Past as _, PastRequest,
-    PastSamples, Sample, Span, SqlFault, SqlFaultKind, unbounded,
+    Buckets, Clock, Descriptor, Labels, NS_PER_S, Name, Past as _, PastRequest, PastSamples,
+    Quality, Sample, Span, SqlFault, SqlFaultKind, unbounded,
 };
 use barograph_query::{PastReader, ScopeChoice};
 use barograph_rule::FiringSummary;
@@ -258,13 +258,9 @@ impl<'a> Reading<'a> {
     fn samples(&mut self, span: Span) -> Result<(), SqlFault> {
         let wanted = |node: &str, descriptor: &Descriptor| self.place(node, descriptor).is_some();
         let found = self.reader.read(&self.request(&wanted, span))?;
-        for PastSamples {
-            series, columns, ..
-        } in found
-        {
-            if let Some(at) = self.place(&series.node, &series.descriptor) {
-                let samples = samples(&columns);
-                self.found[at].1.samples.extend(samples);
+        for past in found {
+            if let Some(at) = self.place(&past.series.node, &past.series.descriptor) {
+                self.found[at].1.samples.extend(samples(&past));
             }
         }
         Ok(())
@@ -319,8 +315,17 @@ fn step_ns(length_ns: i64) -> i64 {
     step_ns.div_euclid(unit_ns).saturating_add(1) * unit_ns
 }
 
-fn samples(columns: &Columns) -> impl Iterator<Item = Sample> {
-    (0..columns.len()).filter_map(|row| columns.sample(row))
+/// The samples of a series. Where another life begins, the sample before is a last look, even if an
+/// agent that was killed could not mark it.
+fn samples(past: &PastSamples) -> impl Iterator<Item = Sample> {
+    let columns = &past.columns;
+    (0..columns.len()).filter_map(|row| {
+        let mut sample = columns.sample(row)?;
+        if past.begins.binary_search(&(row + 1)).is_ok() {
+            sample.quality = Quality::Ended;
+        }
+        Some(sample)
+    })
 }
 
 fn summaries(buckets: &Buckets, step_ns: i64) -> impl Iterator<Item = FiringSummary> {
@@ -339,7 +344,7 @@ fn summaries(buckets: &Buckets, step_ns: i64) -> impl Iterator<Item = FiringSumm
 
 #[cfg(test)]
 mod tests {
-    use barograph_model::{StreamKey, Unit, ValueType};
+    use barograph_model::{Columns, PastSeries, StreamKey, Unit, ValueType};
     use barograph_stream::{DirectoryEntry, RunDir, Segment, SegmentConfig, SystemClock};
 
     use super::super::backfill::RuleBackfill;
@@ -418,6 +423,34 @@ mod tests {
         drop(backfill);
         thread.start(order);
         while !matches!(thread.wait(Duration::MAX), Some(PastEvent::Ended)) {}
+    }
+
+    #[test]
+    fn nobody_looked_before_another_life() {
+        let descriptor = Descriptor::gauge(
+            Name::new("a.level").unwrap(),
+            ValueType::Int,
+            Unit::new("count").unwrap(),
+        );
+        let mut columns = Columns::new(ValueType::Int);
+        for ts in 0..4 {
+            columns.push(ts as u64 + 7, &Sample::measured(ts, ts));
+        }
+        let past = PastSamples {
+            series: PastSeries {
+                node: "n1".into(),
+                descriptor: Arc::new(descriptor),
+                known: Span { from: 0, to: 3 },
+                interval_ns: 0,
+                is_living: true,
+            },
+            columns,
+            begins: vec![1, 3],
+        };
+        let ended: Vec<bool> = samples(&past)
+            .map(|s| s.quality == Quality::Ended)
+            .collect();
+        assert_eq!(ended, [true, false, true, false]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Labels, Quality, Sample, Span, Value};
+use barograph_model::{Descriptor, Labels, Span, Value};
 use rusqlite::Result;
 
 use super::publications::suffix;
@@ -60,14 +60,19 @@ pub(super) fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) ->
     };
     let reading = Arc::new(Reading::take(live, &wanted, read).map_err(failed)?);
     let mut groups = Groups::new(wide, &reading);
+    let snapshot = live.current().map_err(failed)?;
     if span.from > i64::MIN {
-        let (of, at) = (Arc::clone(&reading), span.from - 1);
-        let before = apart(live, move |cancel| held::at(&of, at, cancel))?;
-        for (series, sample) in before.into_iter().enumerate() {
-            if let Some(Sample { value, quality, .. }) = sample
-                && quality != Quality::Ended
-            {
-                groups.set(series, &value);
+        let (of, seen, at) = (Arc::clone(&reading), Arc::clone(&snapshot), span.from - 1);
+        let now_ns = live.now_ns();
+        let (before, ends) = apart(live, move |cancel| {
+            let before = held::at(&of, at, cancel)?;
+            let ends = held::ends(&of, &before, at, (&seen, now_ns), cancel)?;
+            Ok((before, ends))
+        })?;
+        for (series, (held, until_ns)) in before.into_iter().zip(ends).enumerate() {
+            if let Some(held) = held.filter(|_| until_ns >= span.from) {
+                groups.set(series, &held.sample.value);
+                groups.lives[series] = Some((held.life, held.sample.ts));
             }
         }
     }
@@ -78,11 +83,15 @@ pub(super) fn rows(wide: &Arc<Wide>, live: &Arc<Live>, arguments: &Arguments) ->
         let mut claim = live.memory.claim();
         claim.set(count * size_of::<Last>())?;
         let mut lasts: Vec<Last> = Vec::with_capacity(count);
-        let snapshot = live.current().map_err(failed)?;
         for (series, buckets) in all.into_iter().enumerate() {
-            // A stream that is looked at has a bucket in each step while its value holds.
-            let stream = reading.series[series].stream.as_ref();
-            let is_looked_at = stream.is_some_and(|s| snapshot.interval_ns(&s.entry) > 0);
+            // A stream that is looked at has a bucket in each step while its value holds. Of those
+            // that have ended, all but the values of programs were looked at.
+            let known = &reading.series[series];
+            let stream = known.stream.as_ref();
+            let is_looked_at = match stream {
+                Some(stream) => snapshot.interval_ns(&stream.entry) > 0,
+                None => !held::is_put(known),
+            };
             let ends = |row: usize| match buckets.ts.get(row + 1) {
                 Some(next) => is_looked_at && *next > buckets.ts[row].saturating_add(step),
                 None => stream.is_none(),
@@ -140,6 +149,7 @@ impl Iterator for Steps {
                 ts: last.ts,
                 series: last.series,
                 value: &last.value,
+                life: None,
                 is_last_look: last.is_last_look,
             };
             self.groups.take(&seen, &mut rows);
@@ -157,6 +167,11 @@ struct Groups {
     groups: Vec<Group>,
     /// Group and metric column of each series.
     of_series: Vec<Option<(usize, usize)>>,
+    /// The life that the value of each series is of, and the value's time, if the series is looked at
+    /// and the value was not said to end.
+    lives: Vec<Option<(i64, i64)>>,
+    /// Whether programs put the values of each series.
+    is_put: Vec<bool>,
     fixed: usize,
 }
 
@@ -167,6 +182,8 @@ struct Group {
     ts: Option<i64>,
     /// Metric columns that hold for this row and not for the next: it has the last look at them.
     ending: BTreeSet<usize>,
+    /// Its series.
+    series: Vec<usize>,
 }
 
 impl Groups {
@@ -174,7 +191,7 @@ impl Groups {
         let mut known: BTreeMap<(&str, &str, &Labels), usize> = BTreeMap::new();
         let mut groups: Vec<Group> = Vec::new();
         let mut of_series = Vec::with_capacity(reading.series.len());
-        for series in &reading.series {
+        for (at, series) in reading.series.iter().enumerate() {
             let labels = &series.descriptor.labels;
             let next = groups.len();
             let key = (&*series.scope, &*series.node, labels);
@@ -186,15 +203,41 @@ impl Groups {
                     row,
                     ts: None,
                     ending: BTreeSet::new(),
+                    series: Vec::new(),
                 });
             }
+            groups[group].series.push(at);
             let column = wide.column_of(&series.descriptor);
             of_series.push(column.map(|column| (group, column)));
         }
         Self {
             groups,
             of_series,
+            lives: vec![None; reading.series.len()],
+            is_put: reading.series.iter().map(held::is_put).collect(),
             fixed: wide.fixed(),
+        }
+    }
+
+    /// Notes the life of a sample. If no last look was marked in the life before, its agent was
+    /// killed: what the group has of that agent's lives held until then. They began before the last
+    /// sample of the life before, whereas those of the next agent begin later.
+    fn note_life(&mut self, group: usize, seen: &SeenSample<'_>) {
+        let Some(life) = seen.life.filter(|_| !self.is_put[seen.series]) else {
+            return;
+        };
+        let note = (!seen.is_last_look).then_some((life, seen.ts));
+        let before = std::mem::replace(&mut self.lives[seen.series], note);
+        let Some((_, last_ns)) = before.filter(|(before, _)| *before != life) else {
+            return;
+        };
+        let group = &mut self.groups[group];
+        for &series in group.series.iter().filter(|series| **series != seen.series) {
+            let is_of_killed = self.lives[series].is_some_and(|(life, _)| life <= last_ns);
+            if let Some((_, column)) = self.of_series[series].filter(|_| is_of_killed) {
+                self.lives[series] = None;
+                group.row[self.fixed + column] = CellValue::Null;
+            }
         }
     }
 
@@ -208,10 +251,10 @@ impl Groups {
 
 impl FillRows for Groups {
     fn take(&mut self, seen: &SeenSample<'_>, rows: &mut Vec<CellRow>) {
-        let Some((group, column)) = self.of_series[seen.series] else {
+        let Some((at, column)) = self.of_series[seen.series] else {
             return;
         };
-        let group = &mut self.groups[group];
+        let group = &mut self.groups[at];
         // The row of the group's previous time, if there is one.
         if group.ts.is_some_and(|before| before != seen.ts) {
             rows.push(group.row.clone());
@@ -221,6 +264,8 @@ impl FillRows for Groups {
         }
         group.ts = Some(seen.ts);
         group.row[0] = seen.ts.into();
+        self.note_life(at, seen);
+        let group = &mut self.groups[at];
         if seen.is_last_look {
             group.ending.insert(column);
         } else {

@@ -86,7 +86,9 @@ fn begin(
     let before = apart(live, move |cancel| held::of(&of, &asked, before, cancel))?;
     let begins = frames.into_iter().filter_map(|at| {
         let (group, _) = commits.of_series[at]?;
-        let committed = before[at].as_ref().map(|frame| frame.ts.saturating_add(1));
+        let committed = before[at]
+            .as_ref()
+            .map(|frame| frame.sample.ts.saturating_add(1));
         Some(committed.unwrap_or(first[group]).min(span.from))
     });
     let earliest = span.from.saturating_sub(held::BACK_NS_MAX);

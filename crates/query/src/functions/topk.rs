@@ -39,6 +39,7 @@ pub(super) fn topk(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches> {
         let reading = Arc::new(matching(live, &selector, span)?);
         let of = Arc::clone(&reading);
         let newest = apart(live, move |cancel| held::newest(&of, cancel))?;
+        let newest = newest.into_iter().map(|held| Some(held?.sample)).collect();
         rank(&reading, newest, k)
     } else {
         newest_of_rings(live, &selector, k)?

@@ -241,6 +241,8 @@ pub(super) struct SeenSample<'a> {
     pub(super) ts: i64,
     pub(super) series: usize,
     pub(super) value: &'a Value,
+    /// The life that it is of; `None` for a bucket.
+    pub(super) life: Option<i64>,
     /// Whether nobody looked between it and the next sample of its series.
     pub(super) is_last_look: bool,
 }
@@ -310,6 +312,7 @@ impl<F: FillRows> Iterator for MergedRows<F> {
                     ts: chunk.columns.ts[row],
                     series: chunk.series,
                     value: &value,
+                    life: Some(chunk.life),
                     is_last_look: chunk.columns.is_last_look(row),
                 };
                 self.groups.take(&seen, &mut rows);

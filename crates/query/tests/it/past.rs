@@ -18,6 +18,7 @@ use crate::demo::{Demo, S, START_NS, descriptor};
 use crate::{answer, files};
 
 mod alone;
+mod held;
 
 /// The unit of times: long enough for pasts to span several hours.
 const U: i64 = 60 * S;
@@ -132,6 +133,9 @@ impl World {
         });
         let run_dir = RunDir::new(dir.path());
         let run_dir = demo.is_some().then_some(&run_dir);
+        if let Some(demo) = &demo {
+            demo.segment.heartbeat(START_NS + 100 * U);
+        }
         let database = Database::over(run_dir, Arc::clone(&views), clock()).unwrap();
         let reader = PastReader::over(run_dir, views, clock()).unwrap();
         Self {
@@ -157,6 +161,7 @@ impl World {
             };
             std::fs::create_dir_all(run_dir.path()).unwrap();
             let mut demo = Demo::empty(run_dir.path());
+            demo.segment.heartbeat(START_NS + 100 * U);
             if let Some(now) = &one.now {
                 let samples = now.iter().map(|(t, v)| (*t * U / S, Value::Int(*v)));
                 demo.add_deep(&walk(one.device), DEPTH, samples);
@@ -378,20 +383,7 @@ fn check_functions(world: &mut World, told: &[Told], from: i64, length: i64, ste
         ),
         &means_over_time(start, stop, step),
     );
-    // Any sample of equal times may be the last, so ask for its time.
-    check(
-        world,
-        &format!("SELECT labels->>'device', sample_ts FROM asof('random.*', {stop})"),
-        &format!("SELECT device, max(ts) FROM random_walk_count WHERE ts <= {stop} GROUP BY 1"),
-    );
-    check(
-        world,
-        "SELECT n.ts, a.labels->>'device', a.sample_ts FROM \
-         (SELECT DISTINCT ts FROM random_walk_count) n JOIN asof('random.*', n.ts) a",
-        "SELECT n.ts, d.device, max(o.ts) FROM (SELECT DISTINCT ts FROM random_walk_count) n, \
-         random_walk_count o, (SELECT DISTINCT device FROM random_walk_count) d \
-         WHERE o.device = d.device AND o.ts <= n.ts GROUP BY 1, 2",
-    );
+    held::check_asof(world, told, from + length);
     check(
         world,
         &format!("SELECT ts, device FROM family('random', {start}, {stop})"),

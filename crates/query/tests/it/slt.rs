@@ -6,12 +6,15 @@ use std::path::Path;
 
 use barograph_model::{Kind, Value, ValueType};
 
-use crate::demo::{Demo, descriptor};
+use crate::demo::{Demo, S, START_NS, descriptor};
 use crate::{ask, lines, open};
 
 fn check_file(text: &str, name: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut demo = Demo::known(dir.path());
+    if name.starts_with("functions") {
+        demo.segment.heartbeat(START_NS + 10 * S); // The agent lives.
+    }
     if name.starts_with("forecasts") {
         add_forecasts(&mut demo);
     }

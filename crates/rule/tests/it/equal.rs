@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use barograph_model::{Labels, Sample};
+use barograph_model::{Labels, Quality, Sample};
 use proptest::prelude::*;
 
 use crate::rig::{RuleRig, S, described, descriptor};
@@ -11,13 +11,36 @@ use crate::rig::{RuleRig, S, described, descriptor};
 #[derive(Clone, Default)]
 struct Told {
     samples: Vec<(i64, f64, i64)>,
+    /// Times of last looks: nobody looked from then until the next sample.
+    last_looks: BTreeSet<i64>,
     is_counter: bool,
 }
 
 impl Told {
     fn sample(&mut self, ts: i64, value: f64) {
         self.samples.retain(|(at, ..)| *at <= ts);
+        self.last_looks.retain(|at| *at < ts);
         self.samples.push((ts, value, ts));
+    }
+
+    fn end(&mut self, ts: i64, value: f64) {
+        self.sample(ts, value);
+        self.last_looks.insert(ts);
+    }
+
+    /// The last sample up to a time; `None` if nobody looked then.
+    fn held_at(&self, ts: i64) -> Option<f64> {
+        let last = self.samples.iter().rposition(|s| s.0 <= ts)?;
+        (!self.is_last_look(last)).then_some(self.samples[last].1)
+    }
+
+    /// Whether the sample is a mark; a later one of the same time is none.
+    fn is_last_look(&self, at: usize) -> bool {
+        let is_last = self
+            .samples
+            .get(at + 1)
+            .is_none_or(|s| s.0 > self.samples[at].0);
+        is_last && self.last_looks.contains(&self.samples[at].0)
     }
 
     fn look(&mut self, at: i64) {
@@ -49,7 +72,9 @@ impl Told {
     fn holds(&self) -> Vec<(i64, i64, f64)> {
         let next = |i: usize| self.samples.get(i + 1).map_or(self.samples[i].2, |s| s.0);
         let all = self.samples.iter().enumerate();
-        all.map(|(i, (ts, value, _))| (*ts, next(i), *value))
+        let known = all.filter(|(i, _)| !self.is_last_look(*i));
+        known
+            .map(|(i, (ts, value, _))| (*ts, next(i), *value))
             .collect()
     }
 
@@ -57,10 +82,10 @@ impl Told {
         let (from, to) = self.window(now, w)?;
         // Stretches of time with a known slope.
         let mut slopes: Vec<(i64, i64, f64)> = Vec::new();
-        for pair in self.samples.windows(2) {
+        for (at, pair) in self.samples.windows(2).enumerate() {
             let ((t0, v0, held), (t1, v1, _)) = (pair[0], pair[1]);
             let held = if held >= t1 { t0 } else { held };
-            if !v0.is_nan() {
+            if !v0.is_nan() && !self.is_last_look(at) {
                 slopes.push((t0, held, 0.0));
             }
             let change = v1 - v0;
@@ -71,6 +96,7 @@ impl Told {
         }
         if let Some((ts, value, held)) = self.samples.last()
             && !value.is_nan()
+            && !self.is_last_look(self.samples.len() - 1)
         {
             slopes.push((*ts, *held, 0.0));
         }
@@ -87,8 +113,8 @@ impl Told {
         let (from, _) = self.window(now, w)?;
         let latest = self.latest()?;
         if !self.is_counter {
-            let held = self.samples.iter().rev().find(|s| s.0 <= from);
-            let before = held.or(self.samples.first())?.1;
+            let first = || Some(self.samples.iter().find(|s| s.0 > from)?.1);
+            let before = self.held_at(from).or_else(first)?;
             return (!before.is_nan()).then_some(latest - before);
         }
         let pairs = self.samples.windows(2).filter(|p| p[1].0 > from);
@@ -114,9 +140,8 @@ impl Told {
 
     fn extreme(&self, now: i64, w: i64, of: fn(f64, f64) -> f64) -> Option<f64> {
         let (from, _) = self.window(now, w)?;
-        let held = self.samples.iter().rev().find(|s| s.0 <= from);
         let inside = self.samples.iter().filter(|s| s.0 > from);
-        let values = inside.chain(held).map(|s| s.1);
+        let values = inside.map(|s| s.1).chain(self.held_at(from));
         values.filter(|v| !v.is_nan()).reduce(of)
     }
 
@@ -125,8 +150,7 @@ impl Told {
     }
 
     fn ago(&self, now: i64, w: i64) -> Option<f64> {
-        let held = self.samples.iter().rev().find(|s| s.0 <= now - w)?;
-        (!held.1.is_nan()).then_some(held.1)
+        self.held_at(now - w).filter(|held| !held.is_nan())
     }
 }
 
@@ -135,6 +159,8 @@ enum Step {
     /// Of which stream, how much later than the newest (or earlier), what.
     Sample(usize, i64, i32),
     Look(usize),
+    /// The last look before a time in which nobody looks.
+    End(usize),
     Pass(i64),
     Remove(usize),
 }
@@ -157,6 +183,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => (0..STREAMS.len(), -400..900_i64, -3..9_i32)
             .prop_map(move |(at, by, value)| Step::Sample(at, by * ms, value)),
         3 => (0..STREAMS.len()).prop_map(Step::Look),
+        1 => (0..STREAMS.len()).prop_map(Step::End),
         4 => (1..2_500_i64).prop_map(move |by| Step::Pass(by * ms + 7)),
         1 => (0..6_usize).prop_map(Step::Remove),
     ];
@@ -207,10 +234,30 @@ impl Pair {
     }
 
     fn look(&mut self, text: &str) {
-        if let Some(told) = self.told.get_mut(text) {
+        if let Some(told) = self.told.get_mut(text)
+            // The look after a last look gives a sample.
+            && !told.is_last_look(told.samples.len() - 1)
+        {
             told.look(self.rig.now);
             self.rig.look(text);
         }
+    }
+
+    fn end(&mut self, text: &str) {
+        let Some(told) = self.told.get_mut(text) else {
+            return;
+        };
+        let Some(&(_, number, seen)) = told.samples.last() else {
+            return;
+        };
+        told.end(seen, number);
+        let value: barograph_model::Value = match told.is_counter {
+            true => (number as i64).into(),
+            false => number.into(),
+        };
+        let mut sample = Sample::measured(seen, value);
+        sample.quality = Quality::Ended;
+        self.rig.rules.sample(self.rig.keys[text], &sample);
     }
 
     fn remove(&mut self, text: &str) {
@@ -260,6 +307,7 @@ proptest! {
             match step {
                 Step::Sample(at, by, value) => pair.sample(STREAMS[at], by, value),
                 Step::Look(at) => pair.look(STREAMS[at]),
+                Step::End(at) => pair.end(STREAMS[at]),
                 Step::Pass(by) => drop(pair.rig.pass(by as f64 / 1e9)),
                 Step::Remove(at) => pair.remove(STREAMS[at]),
             }
@@ -313,6 +361,7 @@ proptest! {
                     settle(&mut pair, &mut slow)?;
                 }
                 Step::Look(at) => pair.look(STREAMS[at]),
+                Step::End(at) => pair.end(STREAMS[at]),
                 // In small steps, for those who look always, and not only when told to.
                 Step::Pass(by) => {
                     let until = pair.rig.now + by;

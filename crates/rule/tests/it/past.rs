@@ -1,6 +1,6 @@
 //! Windows that are given what was before: each sample once.
 
-use barograph_model::{Sample, Value};
+use barograph_model::{Quality, Sample, Value};
 use barograph_rule::FiringSummary;
 
 use crate::rig::{RuleRig, S};
@@ -78,4 +78,60 @@ fn summaries_stand_for_what_is_too_much() {
     assert_eq!(rig.report("t").reason, reason);
     rig.pass(3_600.0);
     assert_eq!(rig.report("t").reason, "");
+}
+
+/// A value of 8 that held for a minute, and one of 2 now; nobody looked in the hour between.
+#[test]
+fn windows_cover_only_the_time_in_which_somebody_looked() {
+    let hour = 3_600 * S;
+    let sample = |ts, value: f64, quality| Sample {
+        quality,
+        ..Sample::measured(ts, value)
+    };
+    let past = |now: i64| {
+        let from = now - hour - 120 * S;
+        [
+            sample(from, 8.0, Quality::Measured),
+            sample(from + 60 * S, 8.0, Quality::Ended),
+        ]
+    };
+    let conditions = [
+        ("means", "avg_over('a.level', '2 h') = 5"),
+        ("least", "min_over('a.level', '1 h') = 2"),
+        ("most", "max_over('a.level', '1 h') = 2"),
+        ("known", "ago('a.level', '3690 s') = 8"),
+        ("unknown", "ago('a.level', '30 min') IS NULL"),
+        ("grown", "delta('a.level', '2 h') = -6"),
+    ];
+    let expect = ["grown", "known", "least", "means", "most", "unknown"];
+    // Seen as it happens, and found in the past.
+    for is_live in [true, false] {
+        let mut rig = RuleRig::default();
+        rig.now = 10_000 * S;
+        let start = rig.now;
+        let key = rig.add("a.level");
+        for (name, condition) in conditions {
+            // At a level of 2 only: windows are looked at when all is told.
+            rig.create(&format!(
+                "{name} WHEN latest('a.level') = 2 AND age('a.level') = 0 AND latest('b.level') = 1 \
+                 AND {condition} CALL 'x'"
+            ));
+        }
+        let past = past(start);
+        if is_live {
+            for sample in &past {
+                rig.rules.sample(key, sample);
+            }
+        }
+        rig.now = start - 60 * S;
+        rig.set("a.level", 2.0);
+        rig.now = start;
+        rig.look("a.level");
+        if !is_live {
+            rig.rules.seed(key, &past);
+        }
+        assert!(rig.run().is_empty());
+        rig.set("b.level", 1.0);
+        assert_eq!(rig.run(), expect, "live: {is_live}");
+    }
 }
