@@ -257,6 +257,11 @@ impl SimulatedFabric {
         self.node.status()
     }
 
+    /// What was sent to each of the other machines.
+    pub(crate) fn sent_to(&self) -> Vec<barograph_stream::SubscribersRow> {
+        self.node.sent_to()
+    }
+
     /// What is known of the other machines.
     pub(crate) fn peers(&self) -> Vec<barograph_stream::PeersRow> {
         self.node.peers()

@@ -16,7 +16,11 @@ fn faults(rack: &Rack<'_>) -> Vec<String> {
 fn a_full_disk_is_said_costs_no_other_node_and_leaves_no_hole() {
     let dir = memory_dir();
     let time = virtual_time();
-    let nodes = machines(dir.path(), &time, 5);
+    let mut nodes = machines(dir.path(), &time, 5);
+    for node in &mut nodes {
+        // What no archive has, such as projections unless told otherwise, is lost with the rings.
+        node.config.archive.leave_out.clear();
+    }
     let mut rack = Rack::new(&nodes, &time, 5);
     assert_eq!(faults(&rack), [""; 0]);
     rack.fill_disk(true);
@@ -36,7 +40,7 @@ fn a_full_disk_is_said_costs_no_other_node_and_leaves_no_hole() {
     assert!(told.len() == 2 && told.iter().all(is_told), "{told:?}");
     for (node, agent) in NODES.iter().zip(&rack.agents).skip(1) {
         let fabric = agent.as_ref().unwrap().fabric.as_ref().unwrap();
-        assert_eq!(fabric.status().lost, 0, "{node}");
+        assert_eq!(fabric.status().lost, 0, "{node}: {:?}", fabric.sent_to());
     }
     let (compared, past) = rack.finish(HEALED_S);
     assert!(past > 0, "rings have turned over");
