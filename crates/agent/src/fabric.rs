@@ -2,18 +2,14 @@
 //!
 //! It is apart from the fabric so that the fabric knows neither threads nor files of configuration.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use barograph_call::Board;
-use barograph_fabric::security::{
-    CREDENTIALS_DIR, Credentials, REVOCATION_LIST, REVOCATION_LIST_BYTES_MAX,
-};
+use barograph_fabric::security::{CREDENTIALS_DIR, Credentials, REVOCATION_LIST};
 use barograph_fabric::transport::{
     HELLO_VERSION, Hello, Transport as _, ZenohConfig, ZenohFault, ZenohTransport, ZenohWaker,
     check_name,
@@ -38,6 +34,7 @@ use crate::node_calls::NodeCallWorker;
 use crate::node_past::ArchivedPast;
 use crate::node_queries::{ClientSql, NodeQueryWorker};
 use crate::node_questions::{NodeQuestionDesk, NodeQuestions};
+use crate::revocation_file::RevocationFile;
 
 /// Shortest time between two wakes of the fabric because of new samples of this node.
 const NEWS_PAUSE: Duration = Duration::from_micros(500);
@@ -476,80 +473,6 @@ impl FabricShell {
         cluster["fault"] = json!(transport.own_fault());
         publish(&self.run_dir, CLUSTER_DOCUMENT, &cluster);
     }
-}
-
-/// The list of revoked certificates on disk. `baro cluster revoke` writes it on one node; on the
-/// others it comes from the network, and is kept for the next start.
-struct RevocationFile {
-    path: PathBuf,
-    /// Time of the last change, and size, of the file that was read.
-    read: Option<(SystemTime, u64)>,
-    /// The list that is in the file.
-    kept: Option<Arc<[u8]>>,
-    has_failed: bool,
-}
-
-impl RevocationFile {
-    fn new(path: PathBuf) -> Self {
-        Self {
-            path,
-            read: None,
-            kept: None,
-            has_failed: false,
-        }
-    }
-
-    /// The list on disk, if it has changed since it was read. A read that fails is tried again.
-    fn changed(&mut self) -> Option<Vec<u8>> {
-        let found = std::fs::metadata(&self.path).ok()?;
-        let found = Some((found.modified().ok()?, found.len()));
-        if found == self.read {
-            return None;
-        }
-        let list = read_bounded(&self.path, REVOCATION_LIST_BYTES_MAX as u64).ok()?;
-        self.read = found;
-        Some(list)
-    }
-
-    /// Gives the transport a list that is new on disk, and writes one that came from the network.
-    fn sync(&mut self, transport: &mut ZenohTransport) {
-        if let Some(list) = self.changed()
-            && transport.revoke(&list)
-        {
-            self.kept = transport.revocation_list();
-        }
-        let newest = transport.revocation_list();
-        if newest.is_none() || newest == self.kept {
-            return;
-        }
-        let written = newest.as_ref().map_or(Ok(()), |list| self.write(list));
-        match written {
-            Ok(()) => (self.kept, self.has_failed) = (newest, false),
-            Err(error) if !self.has_failed => {
-                self.has_failed = true;
-                let path = self.path.display();
-                warn!(%error, %path, "the list of revoked certificates is not kept");
-            }
-            Err(_) => {}
-        }
-    }
-
-    /// Replaces the file; the list is there after a power failure.
-    fn write(&self, list: &[u8]) -> std::io::Result<()> {
-        let new = self.path.with_extension("new");
-        let mut file = File::create(&new)?;
-        file.write_all(list)?;
-        file.sync_all()?;
-        std::fs::rename(&new, &self.path)?;
-        let dir = self.path.parent();
-        dir.map_or(Ok(()), |dir| File::open(dir)?.sync_all())
-    }
-}
-
-fn read_bounded(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// The thread that wakes the fabric when this node's streams have changed and somebody subscribes

@@ -34,6 +34,7 @@ mod policies;
 mod query_nodes;
 mod reference;
 mod refusal;
+mod revocation_file;
 mod rules;
 mod saturation;
 mod self_watch;

@@ -18,7 +18,7 @@ use barograph_model::{EXACT_MAX, PIECE_BYTES, SqlFault, SqlFaultKind, hex};
 
 use crate::fault::fault;
 use crate::rows::{Cell, Column, Rows};
-use crate::times::is_time_name;
+use crate::text::is_time_name;
 
 /// The time zone of timestamps.
 const UTC: &str = "UTC";

@@ -13,7 +13,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::functions::WideForm;
-use crate::times::{is_time_name, may_name_a_time};
+
+/// Names of time columns, beside those that end in `_ts`.
+const TIME_NAMES: [&str; 4] = ["ts", "timestamp", "looked", "until"];
 
 /// A token of SQL text; comments and blanks are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,17 @@ impl Token<'_> {
     pub(crate) fn name(&self) -> &str {
         self.text.trim_matches(['"', '`', '[', ']'])
     }
+}
+
+/// Whether a column of this name has times: `ts`, `looked`, `until`, `sample_ts`.
+pub(crate) fn is_time_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.ends_with("_ts") || TIME_NAMES.contains(&name.as_str())
+}
+
+/// Whether a text in which `has` finds words may contain the name of a time column.
+pub(crate) fn may_name_a_time(has: impl Fn(&[u8]) -> bool) -> bool {
+    TIME_NAMES.iter().any(|name| has(name.as_bytes()))
 }
 
 /// Whether a text has neither `;`, `=>`, `newest`, `family` nor `frames`, and no literal together

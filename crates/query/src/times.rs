@@ -14,8 +14,6 @@ use std::ops::RangeInclusive;
 
 use crate::text::Token;
 
-/// Names of time columns, beside those that end in `_ts`.
-const TIME_NAMES: [&str; 4] = ["ts", "timestamp", "looked", "until"];
 /// Functions that return a time if their arguments are times; others may return a text.
 const OF_TIMES: [&str; 12] = [
     "max", "min", "avg", "sum", "abs", "round", "coalesce", "ifnull", "instant", "now_ns", "lag",
@@ -29,17 +27,6 @@ const TEXTS_MAX: usize = 8;
 /// …and most parentheses around a comparison of which it is found out what a name means. Beyond that
 /// each row decides.
 const DEPTH_MAX: usize = 64;
-
-/// Whether a column of this name has times: `ts`, `looked`, `until`, `sample_ts`.
-pub(crate) fn is_time_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    name.ends_with("_ts") || TIME_NAMES.contains(&name.as_str())
-}
-
-/// Whether a text in which `has` finds words may contain the name of a time column.
-pub(crate) fn may_name_a_time(has: impl Fn(&[u8]) -> bool) -> bool {
-    TIME_NAMES.iter().any(|name| has(name.as_bytes()))
-}
 
 /// Rewrites each text literal that is compared with a time column to a time: `ts > '-10m'` becomes
 /// `ts > instant('-10m')`.
