@@ -10,10 +10,16 @@ use crate::fault::MembershipFault;
 /// Most bytes of a file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Makes the directory of the certificates, which only its owner may enter.
+/// Makes the directory of the certificates, which only its owner may enter. Those above it are for
+/// everyone: in the state directory, an agent keeps the history that other users read.
 pub(crate) fn make_dir(dir: &Path) -> Result<(), MembershipFault> {
     let make = || {
         let existed = dir.exists();
+        let above = dir.parent().unwrap_or(dir);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(above)?;
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         if !existed {
             give_to_owner(&File::open(dir)?, dir)?;

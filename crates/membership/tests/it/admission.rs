@@ -76,6 +76,17 @@ pub(crate) fn joined(authority: &Path, node: &str) -> PathBuf {
 }
 
 #[test]
+fn what_is_above_the_certificates_is_for_everyone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let temp = tempfile::tempdir().unwrap();
+    let state_dir = temp.path().join("state");
+    let dir = state_dir.join("cluster");
+    Authority::create(&dir, "rack", "a", now_ns()).unwrap();
+    let mode = |dir: &Path| std::fs::metadata(dir).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&state_dir), mode(&dir)), (0o755, 0o700));
+}
+
+#[test]
 fn a_node_joins_once_by_its_token() {
     let temp = tempfile::tempdir().unwrap();
     let authority = authority(temp.path(), "rack");
