@@ -25,7 +25,7 @@ use crate::policies::{Policies, WakeLoop};
 use crate::statements::{StatementStore, StatementTroubles};
 use crate::{AgentError, Config};
 use barograph_intake::ScopeShared;
-use barograph_recorder::{ForecastRoom, Forecasts, History, ScopeHistories, World};
+use barograph_recorder::{ForecastRoom, Forecasts, History, ScopeHistories, World, take_over};
 
 /// The directories of an agent, taken and read: nobody else has them.
 pub(crate) struct AgentDirectories {
@@ -87,6 +87,7 @@ impl AgentDirectories {
             path: path.clone(),
             source,
         })?;
+        take_over(&self.run_dir, &config.node, &history);
         let segment = Segment::create(&path, segment_config(config, incarnation), started_ns)?;
         let (events, receiver) = sync_channel(EVENTS_MAX);
         let shared = ScopeShared {

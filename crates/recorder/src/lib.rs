@@ -12,6 +12,7 @@ mod forecasts;
 mod histories;
 mod history;
 mod outputs;
+mod predecessor;
 mod range;
 mod streams;
 mod work;
@@ -25,6 +26,7 @@ pub use forecasts::{ForecastConfig, ForecastRoom, Forecasts, PROJECT_NS, Predict
 pub use histories::ScopeHistories;
 pub use history::{History, PrepareArchive};
 pub use outputs::Outputs;
+pub use predecessor::take_over;
 pub use range::seconds;
 pub use streams::Streams;
 pub use work::{Job, JobQueue, QueuedJob, Work};
