@@ -12,6 +12,8 @@ use crate::workspace::root;
 const RULES: &str = "xtask/tidy.toml";
 /// Most lines of a file without a reason in `xtask/tidy.toml`.
 const LINES_MAX: usize = 600;
+/// Most characters of a line of a comment in Rust. rustfmt breaks code and leaves comments alone.
+const COMMENT_CHARS_MAX: usize = 100;
 /// Folders that are built or not part of this project.
 const SKIPPED: &[&str] = &[
     ".git",
@@ -100,6 +102,9 @@ fn faults_of(name: &str, text: &str, rules: &Rules) -> Vec<String> {
         ));
     }
     for (index, line) in text.lines().enumerate() {
+        if name.ends_with(".rs") && is_wide_comment(line) {
+            faults.push(format!("{name}:{}: wrap the comment", index + 1));
+        }
         for (word, why) in rules
             .banned
             .iter()
@@ -109,6 +114,14 @@ fn faults_of(name: &str, text: &str, rules: &Rules) -> Vec<String> {
         }
     }
     faults
+}
+
+/// Whether a line is a comment that is too long and can be broken: an address and a row of a table
+/// cannot.
+fn is_wide_comment(line: &str) -> bool {
+    let is_comment = line.trim_start().starts_with("//");
+    let is_whole = line.contains("://") || line.contains("// |") || line.contains("/// |");
+    is_comment && !is_whole && line.chars().count() > COMMENT_CHARS_MAX
 }
 
 /// Whether a module with children is in a file `mod.rs`, and not beside the folder of its children.
@@ -231,8 +244,12 @@ mod tests {
         let block = format!("//! A.\nlet a = {UNSAFE}{{ b() }};\n");
         let function = format!("//! A.\npub {UNSAFE}fn a() {{}}\n");
         let comment = format!("//! {UNSAFE}{{\n// {UNSAFE}fn\nlet a = \"{UNSAFE}shutdowns\";\n");
+        let wide = format!("//! A.\n    // {}\n", "b".repeat(94));
+        let cell = format!("//! A.\n// | {} |\n", "b".repeat(94));
         let table: &[(&str, &str, &[&str])] = &[
             ("a.rs", "//! A.\n", &[]),
+            ("a.rs", &wide, &["a.rs:2: wrap the comment"]),
+            ("a.rs", &cell, &[]),
             ("a.rs", "use b;\n", &["a.rs: does not open"]),
             ("a.py", "import b\n", &[]),
             ("a.rs", "//! A.\n// later!\n", &["a.rs:2: \"later!\": now"]),
