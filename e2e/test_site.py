@@ -83,6 +83,46 @@ def test_duckdb_reads_the_lake_and_opens_only_what_it_needs(s3: Any, lake: list[
     assert f"Total Files Read: {len(of_b)}" in " ".join(plan.split()), plan
 
 
+OWN_CONNECTOR = """
+import duckdb, duckdb_extension_httpfs, json, pathlib, sys
+endpoint, key, secret, region, query = sys.argv[1:]
+folder = pathlib.Path(duckdb_extension_httpfs.__file__).parent / "extensions" / f"v{duckdb.__version__}"
+database = duckdb.connect()
+database.sql(f"LOAD '{folder}/httpfs.duckdb_extension'")
+database.sql(
+    f"CREATE SECRET (TYPE s3, KEY_ID '{key}', SECRET '{secret}', REGION '{region}', "
+    f"ENDPOINT '{endpoint}', USE_SSL false, URL_STYLE 'path')"
+)
+print(json.dumps(database.sql(query).fetchall()))
+"""
+
+
+def test_duckdb_reads_the_lake_with_its_own_extension(s3: Any, lake: list[Agent]) -> None:
+    packages = os.environ.get("BARO_S3_DUCKDB", "")
+    needs(os.path.isdir(packages), "DuckDB with its extension for S3")
+
+    def ask(query: str) -> list[list[Any]]:
+        options = [s3.meta.endpoint_url.removeprefix("http://"), *CREDENTIALS.values(), query]
+        done = subprocess.run(
+            [sys.executable, "-c", OWN_CONNECTOR, *options],
+            capture_output=True, text=True, timeout=120, env=environment(PYTHONPATH=packages),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+        rows: list[list[Any]] = json.loads(done.stdout)
+        return rows
+
+    # The query of docs/guide/site.md, over the bucket and over the nodes' own files.
+    minutes = "read_parquet({files}, hive_partitioning = true)"
+    busiest = (
+        f"SELECT node, max(time_mean) AS busiest FROM {minutes} WHERE name = 'disk.busy.ratio' "
+        "GROUP BY node ORDER BY node"
+    )
+    there = ask(busiest.format(files=f"'s3://{BUCKET}/{PREFIX}/1min/**/*.parquet'"))
+    own = [f"'{agent.archive_dir}/1min/**/*.parquet'" for agent in lake]
+    here = duckdb.sql(busiest.format(files=f"[{', '.join(own)}]")).fetchall()
+    assert there == [list(row) for row in here] and [node for node, _ in there] == NODES
+
+
 def test_a_spark_job_reads_the_lake(s3: Any, lake: list[Agent], tmp_path: Path) -> None:
     needs(bool(shutil.which("java")), "Java, for Spark")
     # Without the connector for S3, Spark reads a directory with the same files.

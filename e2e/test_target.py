@@ -1,9 +1,10 @@
-"""Copies of sealed files in S3, on a simulated server, and the reports of failures."""
+"""Copies of sealed files in S3, on a real server, and the reports of failures."""
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import socket
 import subprocess
 import threading
@@ -12,13 +13,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import duckdb
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from harness import COMMAND_SECONDS_MAX, QUICK, ROOT, Agent, environment, eventually
+from test_cluster import free_address
+from test_examples import needs
 
-boto3 = pytest.importorskip("boto3")
-moto_server = pytest.importorskip("moto.server")
 
+SERVER = os.environ.get("BARO_S3_SERVER", "versitygw")
 COPY = Path(os.environ.get("BARO_COPY", ROOT / "target" / "debug" / "examples" / "copy_to_target"))
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
@@ -28,21 +32,42 @@ CREDENTIALS = {
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[Any]:
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A client of a server that speaks S3; its address is `s3.meta.endpoint_url`."""
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
+    needs(bool(shutil.which(SERVER)), "a server of S3")
+    address = free_address()
+    folder = tmp_path_factory.mktemp("s3")
+    roots = {"ROOT_ACCESS_KEY": CREDENTIALS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": CREDENTIALS["AWS_SECRET_ACCESS_KEY"]}
+    for part in ("buckets", "metadata"):
+        (folder / part).mkdir()
+    # Metadata would need extended attributes, which not every file system has.
+    places = ["--sidecar", str(folder / "metadata"), str(folder / "buckets")]
+    command = [SERVER, "--quiet", "--port", address, "posix", *places]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(**roots))
     client = boto3.client(
         "s3",
-        endpoint_url=f"http://{host}:{port}",
+        endpoint_url=f"http://{address}",
         region_name="us-east-1",
         aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
     )
-    client.create_bucket(Bucket="history")
-    yield client
-    server.stop()
+    try:
+        eventually(lambda: answers(client), "the server of S3")
+        client.create_bucket(Bucket="history")
+        yield client
+    finally:
+        server.kill()
+        server.wait()
+
+
+def answers(client: Any) -> bool:
+    """Whether the server is there."""
+    try:
+        client.list_buckets()
+    except EndpointConnectionError:
+        return False
+    return True
 
 
 def copy(url: str, endpoint: str, *files: object, **more: str) -> subprocess.CompletedProcess[str]:

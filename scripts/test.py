@@ -30,6 +30,7 @@ import browser
 import cache
 import counts
 import environment
+import lake
 import packages
 import prometheus
 from steps import LOGS, ROOT, Runner, StepFailed, Suite, end_all
@@ -157,7 +158,8 @@ def pytest(suite: Suite, title: str, *paths: Path, workers: int = 0) -> None:
             "BARO_DEMO": str(DEMO),
             "BARO_DEMO_SEGMENT": str(DEMO_SEGMENT),
             "BARO_SQLITE_SO": str(EXTENSION_TARGET / "debug" / "libbaro_sqlite.so"),
-        },
+        }
+        | lake.variables(),
         count=lambda _output: counts.junit(report),
     )
 
@@ -245,6 +247,7 @@ def e2e(suite: Suite) -> None:
     if absent:
         packages.install("e2e", *absent)
     install_environment(suite)
+    lake.prepare(runner, suite)
     build_package(suite)
     build_extension(suite)
     build(suite)
