@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the peers that `make bench` measures beside barograph, from the system's packages: Redis,
+# Installs the peers that `make bench` measures beside barograph, from the system's packages: Redis, NATS,
 # Prometheus' node_exporter and Performance Co-Pilot. It is a script of its own because only root
 # may run it.
 #
@@ -8,7 +8,7 @@
 # since the benchmark reports a missing peer.
 set -u
 
-PEERS="redis-server prometheus-node-exporter pcp"
+PEERS="redis-server nats-server prometheus-node-exporter pcp"
 POLICY=/usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive
 # APT waits for another package manager that is at work, for at most two minutes.

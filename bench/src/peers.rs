@@ -2,6 +2,7 @@
 //! installed is skipped with a message (`scripts/peers.sh` installs those that the system
 //! packages).
 
+pub(crate) mod nats;
 pub(crate) mod node_exporter;
 pub(crate) mod pcp;
 pub(crate) mod redis;

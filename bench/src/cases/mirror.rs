@@ -52,11 +52,16 @@ pub(super) fn age(report: &mut Report) -> Result<(), Fault> {
     drop(pair);
     let spread = LatencySpread::of(&mut ages);
     let redis = peers::redis::stream_age(report, CHANGES_PER_S, SECONDS);
+    let nats = peers::nats::stream_age(report, CHANGES_PER_S, SECONDS);
+    let of = |part: fn(&LatencySpread) -> f64| {
+        let theirs = [("redis", &redis), ("nats", &nats)].into_iter();
+        theirs.filter_map(move |(peer, spread)| Some((peer, part(spread.as_ref()?) / 1e6)))
+    };
     for (what, ours, theirs) in [
-        ("p50", spread.p50, redis.map(|redis| redis.p50)),
-        ("p99", spread.p99, redis.map(|redis| redis.p99)),
+        ("p50", spread.p50, of(|spread| spread.p50)),
+        ("p99", spread.p99, of(|spread| spread.p99)),
     ] {
-        let peers: Vec<(&str, f64)> = theirs.map(|ns| ("redis", ns / 1e6)).into_iter().collect();
+        let peers: Vec<(&str, f64)> = theirs.collect();
         let case = format!("age of a change where it is read, {what}, {CHANGES_PER_S} a second");
         report.row("mirror.age", &case, ours / 1e6, "ms", &peers);
     }
@@ -101,7 +106,11 @@ pub(super) fn rate(report: &mut Report) -> Result<(), Fault> {
     let samples_s = written as f64 / begin.elapsed().as_secs_f64();
     drop(pair);
     let redis = peers::redis::moved_per_s(report);
-    let peers: Vec<(&str, f64)> = redis.map(|per_s| ("redis", per_s)).into_iter().collect();
+    let nats = peers::nats::moved_per_s(report);
+    let peers = [("redis", redis), ("nats", nats)].into_iter();
+    let peers: Vec<(&str, f64)> = peers
+        .filter_map(|(peer, per_s)| Some((peer, per_s?)))
+        .collect();
     let case = format!("samples from one node to another, {STREAMS} streams in bursts of {BURST}");
     report.row("fabric.rate", &case, samples_s, "samples/s", &peers);
     Ok(())
