@@ -37,8 +37,14 @@ from steps import LOGS, ROOT, Runner, StepFailed, Suite, end_all
 
 CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 KOKKOS = Path("/usr/include/trilinos/Kokkos_Core.hpp")
-# Programs that the documents use, with the Debian packages that contain them.
-FOREIGN = {"pkg-config": "pkg-config", "psql": "postgresql-client", "sqlite3": "sqlite3"}
+# Programs that documents use or figures are compared with, with the Debian packages that contain them.
+FOREIGN = {
+    "pkg-config": "pkg-config",
+    "psql": "postgresql-client",
+    "sqlite3": "sqlite3",
+    "iostat": "sysstat",
+    "fio": "fio",
+}
 BARO = ROOT / "target" / "debug" / "baro"
 # A writer with known streams, for the tests of readers.
 DEMO = ROOT / "target" / "debug" / "examples" / "demo_run_dir"
