@@ -10,11 +10,12 @@
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
+use std::io;
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use barograph_model::NS_PER_S;
@@ -109,6 +110,29 @@ impl FilePlace {
     }
 }
 
+/// The segments that this process has mapped for reading.
+static MAPPED: Mutex<Vec<(FileId, Weak<FileMap>)>> = Mutex::new(Vec::new());
+
+/// Maps a segment, or shares the mapping of another reader in this process: the kernel counts the
+/// pages of each mapping as memory of the process. Never waits: after a fork the lock may be held
+/// for ever, and then the reader has a mapping of its own.
+fn shared_map(file: &File, bytes: usize, id: FileId) -> io::Result<Arc<FileMap>> {
+    let new = || FileMap::new(file, bytes, MapAccess::Read).map(Arc::new);
+    let Ok(mut mapped) = MAPPED.try_lock() else {
+        return new();
+    };
+    mapped.retain(|(_, map)| map.strong_count() > 0);
+    let known = mapped.iter().filter(|(known, _)| *known == id);
+    // As long as it is mapped, no other file has this identity.
+    let same = |map: &Arc<FileMap>| map.bytes() == bytes;
+    if let Some(map) = known.filter_map(|(_, map)| map.upgrade()).find(same) {
+        return Ok(map);
+    }
+    let map = new()?;
+    mapped.push((id, Arc::downgrade(&map)));
+    Ok(map)
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
     slots_max: usize,
@@ -148,14 +172,14 @@ impl SegmentReader {
                 reason: format!("{bytes} bytes cannot hold a header"),
             });
         }
-        let map = FileMap::new(file, bytes, MapAccess::Read).map_err(|source| StreamError::Io {
+        let map = shared_map(file, bytes, id).map_err(|source| StreamError::Io {
             what: "map",
             path: place.path(),
             source,
         })?;
         let geometry = check_header(&map, &place.path())?;
         Ok(Self {
-            map: Arc::new(map),
+            map,
             place,
             file: id,
             geometry,

@@ -22,6 +22,27 @@ fn segment(dir: &tempfile::TempDir) -> Segment {
     Segment::create(&dir.path().join("segment"), SegmentConfig::new("n1"), 5).unwrap()
 }
 
+/// The kernel counts the pages of each mapping as memory of the process.
+#[test]
+fn the_readers_of_a_process_share_one_mapping() {
+    let dir = tempfile::tempdir().unwrap();
+    let _segment = segment(&dir);
+    let path = dir.path().join("segment");
+    let mapped_for_reading = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let name = path.to_str().unwrap();
+        let is_ours = |line: &&str| line.ends_with(name) && line.contains(" r--s ");
+        maps.lines().filter(is_ours).count()
+    };
+    let open = || SegmentReader::open(&path).unwrap();
+    let readers = [open(), open(), open()];
+    assert_eq!(mapped_for_reading(), 1);
+    drop(readers);
+    assert_eq!(mapped_for_reading(), 0);
+    let _reader = open();
+    assert_eq!(mapped_for_reading(), 1);
+}
+
 #[test]
 fn what_is_written_is_read() {
     let dir = tempfile::tempdir().unwrap();
