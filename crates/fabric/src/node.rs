@@ -174,6 +174,7 @@ impl<T: Transport> FabricNode<T> {
             // A frame that was not sent is a hole, which its subscriber notices.
             let _ = self.transport.send(&to, frame);
         }
+        self.send_questions(now_ns);
         let mut deadline_ns = now_ns.saturating_add(STEP_NS_MAX);
         deadline_ns = deadline_ns.min(self.questions.deadline_ns());
         for (node, other) in &mut self.nodes {
@@ -217,7 +218,11 @@ impl<T: Transport> FabricNode<T> {
             self.changes += 1;
         }
         match event {
-            TransportEvent::Appeared(node) => _ = self.appeared(node, now_ns),
+            TransportEvent::Appeared(node) => {
+                // Another life of a node knows nothing of what was asked before.
+                self.questions.gone(&node, now_ns);
+                self.appeared(node, now_ns);
+            }
             TransportEvent::Gone(node) => {
                 self.questions.gone(&node, now_ns);
                 if let Some(other) = self.nodes.get_mut(&node) {
@@ -275,7 +280,7 @@ impl<T: Transport> FabricNode<T> {
             past: feeds.past,
             lost: feeds.lost,
             unsent: carried.unsent,
-            unreceived: carried.unreceived + self.questions.refused + self.refused_frames,
+            unreceived: carried.unreceived + self.questions.refused() + self.refused_frames,
             refused: self.publisher.refused(),
             catching_up,
             waiting,
@@ -340,14 +345,19 @@ impl<T: Transport> FabricNode<T> {
                 named.collect()
             }
         };
-        let (number, message) =
-            self.questions
-                .ask(question, nodes.iter().cloned(), (now_ns, until_ns))?;
-        for (node, _) in nodes.iter().filter(|(_, is_connected)| *is_connected) {
-            // A node that is not reached is late.
-            let _ = self.transport.send(node, message.clone());
-        }
+        let number = self.questions.ask(question, nodes, (now_ns, until_ns))?;
+        self.send_questions(now_ns);
         Some(number)
+    }
+
+    /// Sends the questions that are due to the nodes that have not answered them.
+    fn send_questions(&mut self, now_ns: i64) {
+        while let Some((nodes, message)) = self.questions.due(now_ns) {
+            for node in nodes {
+                // A node that is not reached is asked again.
+                let _ = self.transport.send(&node, message.clone());
+            }
+        }
     }
 
     /// The answers to a question, when all have come or its time is over.
@@ -361,8 +371,10 @@ impl<T: Transport> FabricNode<T> {
     }
 
     /// Sends the answer to a question to the node that asked, or the reason why there is none.
-    pub fn answer(&mut self, asked: &AskedQuestion, outcome: Result<&[u8], &str>) {
-        let _ = self.transport.send(&asked.from, asked.answer(outcome));
+    pub fn answer(&mut self, asked: &AskedQuestion, outcome: Result<&[u8], &str>, now_ns: i64) {
+        let message = self.questions.answer(asked, outcome, now_ns);
+        // An answer that is lost is asked for again.
+        let _ = self.transport.send(&asked.from, message);
     }
 
     /// Ends this node's part in the cluster: its mirrors are closed and removed.
@@ -480,7 +492,9 @@ impl<T: Transport> FabricNode<T> {
     /// Takes in a message: of a feed of ours, or of a subscriber to this node.
     fn message(&mut self, from: &Arc<str>, bytes: &[u8], now_ns: i64) {
         if is_of_questions(bytes) {
-            self.questions.receive(from, bytes, now_ns);
+            if let Some(answer) = self.questions.receive(from, bytes, now_ns) {
+                let _ = self.transport.send(from, answer);
+            }
             return;
         }
         if !is_of_samples(bytes) {
@@ -515,6 +529,7 @@ impl<T: Transport> FabricNode<T> {
             return;
         }
         self.tidied_ns = now_ns;
+        self.questions.tidy(now_ns);
         if let Some(scopes) = self.own_scopes.look(&self.config, now_ns) {
             self.publisher.set_scopes(scopes);
         }
