@@ -92,6 +92,9 @@ pub struct FabricStatus {
     pub waiting: usize,
     /// Number of nodes whose history is kept here.
     pub kept: usize,
+    /// Number of scopes of applications on other nodes that are mirrored without their history, because
+    /// there is no room for it at present.
+    pub unkept_scopes: usize,
     /// Selectors of streams that are demanded and for which the subscription to one node has no room, at
     /// most.
     pub selectors_left_out: usize,
@@ -106,6 +109,12 @@ impl OtherNode {
     /// Whether the history of the node is kept here.
     fn is_kept(&self) -> bool {
         self.mirror.as_ref().is_some_and(|mirror| mirror.is_kept())
+    }
+
+    /// Number of scopes that are mirrored without their history for lack of room.
+    fn unkept_scopes(&self) -> usize {
+        let mirror = self.mirror.as_ref();
+        mirror.map_or(0, |mirror| mirror.scopes.unkept().count())
     }
 }
 
@@ -286,6 +295,7 @@ impl<T: Transport> FabricNode<T> {
             waiting,
             selectors_left_out: self.left_out(),
             kept: self.nodes.values().filter(|other| other.is_kept()).count(),
+            unkept_scopes: self.nodes.values().map(OtherNode::unkept_scopes).sum(),
             refused_hellos: carried.refused,
             refusals: self.refusals(),
         }
@@ -455,7 +465,7 @@ impl<T: Transport> FabricNode<T> {
                     mirrored += 1;
                     continue;
                 }
-                Some(HistoryOpening::Failed(reason)) => {
+                Some(HistoryOpening::Failed(reason) | HistoryOpening::NoRoom(reason)) => {
                     other.fault = Some(reason);
                     continue;
                 }
