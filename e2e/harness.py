@@ -196,7 +196,7 @@ class Agent:
         panic."""
         done = self.run(*arguments)
         assert done.returncode == status, f"{arguments}: {done.returncode} {done.stdout}{done.stderr}"
-        assert done.stdout == ""
+        assert done.stdout == "", f"{arguments}: {done.stdout}{done.stderr}"
         assert "panicked" not in done.stderr
         return done.stderr
 

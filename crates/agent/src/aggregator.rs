@@ -28,6 +28,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
+use crate::scope_places::ScopePlaces;
 
 /// Directory of the histories, in the state directory.
 const AGGREGATED_DIR: &str = "aggregated";
@@ -42,8 +43,6 @@ const BUFFER_BYTES: (u64, u64) = (8 << 20, 1 << 30);
 const DEPTH_MIN: u32 = 64;
 /// Time before the end of a series in which its last sample is looked for, in ns.
 const LAST_NS: i64 = 3_600 * NS_PER_S;
-/// Most histories of scopes of all nodes together: each is an archive with threads of its own.
-const SCOPE_HISTORIES_MAX: usize = 256;
 /// The names of what applications publish begin with this.
 const APPLICATION_PREFIX: &str = "app.";
 /// Beats after which every feed has gone on from where the archive was opened.
@@ -126,10 +125,11 @@ pub(crate) struct NodeHistories {
     opening: BTreeMap<HistoryKey, Job<Result<NodeHistory, String>>>,
     /// What could not be opened, with the reason and the wait before the next attempt.
     failed: BTreeMap<HistoryKey, (Backoff, String)>,
+    places: ScopePlaces,
 }
 
 /// A node, and a scope of its applications; an empty one stands for the node's own streams.
-type HistoryKey = (String, String);
+pub(crate) type HistoryKey = (String, String);
 
 /// What all histories have in common.
 struct AggregatorParts {
@@ -138,8 +138,6 @@ struct AggregatorParts {
     archive: ArchiveConfig,
     run_dir: RunDir,
     world: World,
-    /// Held by each history of a scope.
-    scopes: Arc<()>,
     /// The connection by which files of scopes are copied; `None` if none are.
     copies: Option<ScopeCopies>,
 }
@@ -194,11 +192,11 @@ impl NodeHistories {
                 archive,
                 run_dir: run_dir.clone(),
                 world: world.clone(),
-                scopes: Arc::default(),
             }),
             nodes: config.nodes.iter().map(Pattern::new).collect(),
             opening: BTreeMap::new(),
             failed: BTreeMap::new(),
+            places: ScopePlaces::default(),
         }))
     }
 }
@@ -256,11 +254,18 @@ impl NodeHistories {
     /// Begins to open a history.
     fn begin(&mut self, key: HistoryKey) -> HistoryOpening {
         let shared = Arc::clone(&self.shared);
-        let place = (!key.1.is_empty()).then(|| Arc::clone(&self.shared.scopes));
-        if place.is_some() && Arc::strong_count(&self.shared.scopes) > SCOPE_HISTORIES_MAX + 1 {
-            let most = format!("{SCOPE_HISTORIES_MAX} histories of publications are kept already");
-            return HistoryOpening::Failed(not_kept(&most));
+        let monotonic_ns = self.shared.world.clock.monotonic_ns();
+        if self.failed.contains_key(&key) {
+            // The attempts after a failure have pauses of their own.
+            self.places.release(&key);
         }
+        let place = match key.1.is_empty() {
+            true => None,
+            false => match self.places.take(&key, monotonic_ns) {
+                Ok(place) => Some(place),
+                Err(reason) => return HistoryOpening::NoRoom(not_kept(&reason)),
+            },
+        };
         let (node, scope) = key.clone();
         // An archive may have much to recover, which other nodes do not wait for.
         let open = move || NodeHistory::open(&shared, &node, &scope, place);

@@ -289,6 +289,7 @@ mod tests {
             catching_up: 0,
             waiting: 0,
             kept: 0,
+            unkept_scopes: 0,
             refused_hellos: 0,
             refusals: Vec::new(),
         }

@@ -37,6 +37,7 @@ mod refusal;
 mod revocation_file;
 mod rules;
 mod saturation;
+mod scope_places;
 mod self_watch;
 #[cfg(test)]
 mod simulated;

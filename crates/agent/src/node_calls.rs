@@ -281,6 +281,10 @@ impl NodeCallWorker {
 
     fn make(&self, asked: &AskedQuestion) -> Result<(CallsMade, Duration), CallError> {
         let from = &asked.from;
+        if self.clock.now_ns() >= asked.until_ns {
+            let text = "its turn came when nobody waited for it any more";
+            return Err(CallError::Busy(text.into()));
+        }
         if !self.callers.iter().any(|pattern| pattern.matches(from)) {
             return Err(CallError::Forbidden(format!(
                 "{} takes no calls of {from}: name it there in cluster.calls_from",

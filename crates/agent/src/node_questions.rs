@@ -240,7 +240,8 @@ impl NodeQuestionDesk {
                 QuestionKind::Call => &self.calls,
                 QuestionKind::Insights => {
                     let answer = insights.asked(&asked, now_ns);
-                    fabric.answer(&asked, answer.as_deref().map_err(String::as_str));
+                    let answer = answer.as_deref().map_err(String::as_str);
+                    fabric.answer(&asked, answer, now_ns);
                     continue;
                 }
             };
@@ -254,12 +255,12 @@ impl NodeQuestionDesk {
                     (asked, reason)
                 }
             };
-            fabric.answer(&asked, Err(reason));
+            fabric.answer(&asked, Err(reason), now_ns);
         }
         loop {
             match self.answers.try_recv() {
-                Ok((asked, Ok(answer))) => fabric.answer(&asked, Ok(&answer)),
-                Ok((asked, Err(reason))) => fabric.answer(&asked, Err(&reason)),
+                Ok((asked, Ok(answer))) => fabric.answer(&asked, Ok(&answer), now_ns),
+                Ok((asked, Err(reason))) => fabric.answer(&asked, Err(&reason), now_ns),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }

@@ -7,7 +7,9 @@
 //! the mirror gives the time since the value that it has was put. It stands beside `scale`, which
 //! measures cost, and the benchmark `mirror.age`, which measures real time over zenoh on loopback.
 
-use std::cell::Cell;
+mod common;
+
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::error::Error;
 use std::path::Path;
@@ -15,8 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use barograph_fabric::transport::{
-    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Peer, Refusal, SendFault, Transport,
-    TransportCounts, TransportEvent,
+    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Transport as _,
 };
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{
@@ -26,6 +27,8 @@ use barograph_stream::{
     DirectoryEntry, Incarnation, LatestSample, RunDir, Segment, SegmentConfig, SegmentReader,
     StreamWriter,
 };
+
+use crate::common::{Send, TappedTransport};
 
 const START_NS: i64 = 1_700_000_000 * NS_PER_S;
 /// Time between two steps of the simulation, in ns.
@@ -46,58 +49,31 @@ struct Faults {
     lost: u64,
 }
 
-/// A transport that delays each message and loses some.
-struct Delaying {
+/// Messages on the way from a node, with the time of their arrival.
+type HeldMessages = Rc<RefCell<VecDeque<(i64, String, Vec<u8>)>>>;
+
+/// A transport that delays each message and loses some, and the messages that are on the way.
+fn delaying(
     inner: MemoryTransport,
+    mut random: u64,
     faults: Faults,
     now_ns: Rc<Cell<i64>>,
-    random: u64,
-    /// Messages on the way, with the time of their arrival.
-    held: VecDeque<(i64, String, Vec<u8>)>,
-}
-
-impl Delaying {
-    /// Hands over the messages that arrive by now.
-    fn deliver(&mut self) {
-        while let Some((at_ns, ..)) = self.held.front()
-            && *at_ns <= self.now_ns.get()
-            && let Some((_, to, message)) = self.held.pop_front()
-        {
-            // The receiver is there for as long as the simulation is.
-            let _ = self.inner.send(&to, message);
-        }
-    }
-}
-
-impl Transport for Delaying {
-    fn send(&mut self, to: &str, message: Vec<u8>) -> Result<(), SendFault> {
+) -> (TappedTransport, HeldMessages) {
+    let held = HeldMessages::default();
+    let on_the_way = Rc::clone(&held);
+    let send: Send = Box::new(move |_, to, message| {
         // Knuth's MMIX generator.
-        self.random = self
-            .random
+        random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        if (self.random >> 33) % 100 >= self.faults.lost {
-            let at_ns = self.now_ns.get() + self.faults.delay_ns;
-            self.held.push_back((at_ns, to.to_owned(), message));
+        if (random >> 33) % 100 >= faults.lost {
+            let at_ns = now_ns.get() + faults.delay_ns;
+            let message = (at_ns, to.to_owned(), message);
+            on_the_way.borrow_mut().push_back(message);
         }
         Ok(())
-    }
-
-    fn receive(&mut self, deadline_ns: i64) -> Option<TransportEvent> {
-        self.inner.receive(deadline_ns)
-    }
-
-    fn peers(&self) -> Vec<Peer> {
-        self.inner.peers()
-    }
-
-    fn refusals(&self) -> Vec<Refusal> {
-        self.inner.refusals()
-    }
-
-    fn counts(&self) -> TransportCounts {
-        self.inner.counts()
-    }
+    });
+    (TappedTransport { inner, send }, held)
 }
 
 /// The changes of the owner's streams.
@@ -111,7 +87,8 @@ struct Load {
 struct Member {
     segment: Segment,
     writers: Vec<StreamWriter>,
-    node: FabricNode<Delaying>,
+    node: FabricNode<TappedTransport>,
+    held: HeldMessages,
     run_dir: RunDir,
 }
 
@@ -120,7 +97,7 @@ impl Member {
         (name, number): (&str, u8),
         streams: usize,
         dir: &Path,
-        transport: impl FnOnce(Hello) -> Result<Delaying, Box<dyn Error>>,
+        transport: impl FnOnce(Hello) -> Result<(TappedTransport, HeldMessages), Box<dyn Error>>,
     ) -> Result<Self, Box<dyn Error>> {
         let run_dir = RunDir::new(dir.join(name));
         std::fs::create_dir_all(run_dir.path())?;
@@ -153,7 +130,7 @@ impl Member {
             },
             window_bytes: 512 << 10,
         };
-        let transport = transport(Hello {
+        let (transport, held) = transport(Hello {
             version: HELLO_VERSION,
             incarnation,
             start_ns: START_NS,
@@ -166,8 +143,18 @@ impl Member {
             segment,
             writers,
             node,
+            held,
             run_dir,
         })
+    }
+
+    /// Hands over the messages that arrive by now.
+    fn deliver(&mut self, now_ns: i64) {
+        let mut held = self.held.borrow_mut();
+        while let Some((_, to, message)) = held.pop_front_if(|(at_ns, ..)| *at_ns <= now_ns) {
+            // The receiver is there for as long as the simulation is.
+            let _ = self.node.transport().inner.send(&to, message);
+        }
     }
 
     /// Puts the time into the streams whose turn it is.
@@ -212,13 +199,9 @@ fn measure(load: Load, faults: Faults, dir: &Path) -> Result<String, Box<dyn Err
     let network = MemoryNetwork::default();
     let now = Rc::new(Cell::new(START_NS));
     let transport = |hello: Hello| {
-        Ok(Delaying {
-            random: u64::from(hello.incarnation.0[0]),
-            inner: network.join(hello)?,
-            faults,
-            now_ns: Rc::clone(&now),
-            held: VecDeque::new(),
-        })
+        let random = u64::from(hello.incarnation.0[0]);
+        let inner = network.join(hello)?;
+        Ok(delaying(inner, random, faults, Rc::clone(&now)))
     };
     let mut owner = Member::new(("owner", 1), load.streams, dir, transport)?;
     let mut here = Member::new(("here", 2), 0, dir, transport)?;
@@ -229,8 +212,8 @@ fn measure(load: Load, faults: Faults, dir: &Path) -> Result<String, Box<dyn Err
         now.set(now.get() + TICK_NS);
         let now_ns = now.get();
         owner.put(now_ns, load)?;
-        owner.node.transport().deliver();
-        here.node.transport().deliver();
+        owner.deliver(now_ns);
+        here.deliver(now_ns);
         if (now_ns - START_NS) % GATHER_NS == 0 {
             owner.node.step(now_ns);
         }

@@ -11,6 +11,8 @@
 //! the heads. `site N R C`: as many clusters, each such a tree, which know nothing of each other. Zenoh's
 //! own part is not in it.
 
+mod common;
+
 use std::cell::Cell;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -18,14 +20,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use barograph_fabric::transport::{
-    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Peer, Refusal, SendFault, Transport,
-    TransportCounts, TransportEvent,
+    HELLO_VERSION, Hello, MemoryNetwork, MemoryTransport, Transport as _,
 };
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
 use barograph_model::{
     Clock as _, Descriptor, Labels, NS_PER_S, Name, Pattern, Sample, Unit, Value, ValueType,
 };
 use barograph_stream::{Incarnation, RunDir, Segment, SegmentConfig, StreamWriter, SystemClock};
+
+use crate::common::{Send, TappedTransport};
 
 const START_NS: i64 = 1_700_000_000 * NS_PER_S;
 /// Streams of each node that are mirrored; all of them change once a second.
@@ -38,42 +41,22 @@ const MEASURED_S: i64 = 20;
 /// Rounds in a second: a question and its answer take two.
 const ROUNDS: i64 = 5;
 
-/// A transport that counts what is sent.
-struct Counting {
-    inner: MemoryTransport,
-    sent: Rc<Sent>,
-}
-
+/// What a node has sent.
 #[derive(Default)]
 struct Sent {
     messages: Cell<u64>,
     bytes: Cell<u64>,
 }
 
-impl Transport for Counting {
-    fn send(&mut self, to: &str, message: Vec<u8>) -> Result<(), SendFault> {
-        self.sent.messages.set(self.sent.messages.get() + 1);
-        self.sent
-            .bytes
-            .set(self.sent.bytes.get() + message.len() as u64);
-        self.inner.send(to, message)
-    }
-
-    fn receive(&mut self, deadline_ns: i64) -> Option<TransportEvent> {
-        self.inner.receive(deadline_ns)
-    }
-
-    fn peers(&self) -> Vec<Peer> {
-        self.inner.peers()
-    }
-
-    fn refusals(&self) -> Vec<Refusal> {
-        self.inner.refusals()
-    }
-
-    fn counts(&self) -> TransportCounts {
-        self.inner.counts()
-    }
+/// A transport that counts what is sent.
+fn counting(inner: MemoryTransport, sent: Rc<Sent>) -> TappedTransport {
+    let send: Send = Box::new(move |inner, to, message| {
+        let bytes = sent.bytes.get() + message.len() as u64;
+        sent.bytes.set(bytes);
+        sent.messages.set(sent.messages.get() + 1);
+        inner.send(to, message)
+    });
+    TappedTransport { inner, send }
 }
 
 /// What a node is in the cluster.
@@ -89,7 +72,7 @@ struct Member {
     role: Role,
     segment: Segment,
     writers: Vec<StreamWriter>,
-    node: FabricNode<Counting>,
+    node: FabricNode<TappedTransport>,
     sent: Rc<Sent>,
     run_dir: PathBuf,
     /// Time of the processor in its steps, in ns.
@@ -132,10 +115,7 @@ impl Member {
             node: name.into(),
         };
         let sent = Rc::<Sent>::default();
-        let transport = Counting {
-            inner: network.join(hello)?,
-            sent: Rc::clone(&sent),
-        };
+        let transport = counting(network.join(hello)?, Rc::clone(&sent));
         let config = NodeConfig {
             run_dir,
             incarnation,

@@ -64,6 +64,9 @@ pub enum HistoryOpening {
     UnderWay,
     /// The history cannot be opened now, for this reason: ask again.
     Failed(String),
+    /// There is no room for the history of this scope now, for this reason. Its publications are mirrored
+    /// without it: ask again.
+    NoRoom(String),
     /// The history is open.
     Open(Box<dyn DurableHistory>),
 }

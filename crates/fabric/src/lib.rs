@@ -4,6 +4,7 @@
 //! It is a crate of its own because it owns zenoh and because it parses the bytes of other nodes.
 //! Apart from one file behind a trait, it knows no network: bytes and times are arguments.
 
+mod asked_questions;
 mod catch_up;
 mod config;
 mod demand;

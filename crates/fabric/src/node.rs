@@ -92,6 +92,9 @@ pub struct FabricStatus {
     pub waiting: usize,
     /// Number of nodes whose history is kept here.
     pub kept: usize,
+    /// Number of scopes of applications on other nodes that are mirrored without their history, because
+    /// there is no room for it at present.
+    pub unkept_scopes: usize,
     /// Selectors of streams that are demanded and for which the subscription to one node has no room, at
     /// most.
     pub selectors_left_out: usize,
@@ -106,6 +109,12 @@ impl OtherNode {
     /// Whether the history of the node is kept here.
     fn is_kept(&self) -> bool {
         self.mirror.as_ref().is_some_and(|mirror| mirror.is_kept())
+    }
+
+    /// Number of scopes that are mirrored without their history for lack of room.
+    fn unkept_scopes(&self) -> usize {
+        let mirror = self.mirror.as_ref();
+        mirror.map_or(0, |mirror| mirror.scopes.unkept().count())
     }
 }
 
@@ -174,6 +183,7 @@ impl<T: Transport> FabricNode<T> {
             // A frame that was not sent is a hole, which its subscriber notices.
             let _ = self.transport.send(&to, frame);
         }
+        self.send_questions(now_ns);
         let mut deadline_ns = now_ns.saturating_add(STEP_NS_MAX);
         deadline_ns = deadline_ns.min(self.questions.deadline_ns());
         for (node, other) in &mut self.nodes {
@@ -217,7 +227,11 @@ impl<T: Transport> FabricNode<T> {
             self.changes += 1;
         }
         match event {
-            TransportEvent::Appeared(node) => _ = self.appeared(node, now_ns),
+            TransportEvent::Appeared(node) => {
+                // Another life of a node knows nothing of what was asked before.
+                self.questions.gone(&node, now_ns);
+                self.appeared(node, now_ns);
+            }
             TransportEvent::Gone(node) => {
                 self.questions.gone(&node, now_ns);
                 if let Some(other) = self.nodes.get_mut(&node) {
@@ -275,12 +289,13 @@ impl<T: Transport> FabricNode<T> {
             past: feeds.past,
             lost: feeds.lost,
             unsent: carried.unsent,
-            unreceived: carried.unreceived + self.questions.refused + self.refused_frames,
+            unreceived: carried.unreceived + self.questions.refused() + self.refused_frames,
             refused: self.publisher.refused(),
             catching_up,
             waiting,
             selectors_left_out: self.left_out(),
             kept: self.nodes.values().filter(|other| other.is_kept()).count(),
+            unkept_scopes: self.nodes.values().map(OtherNode::unkept_scopes).sum(),
             refused_hellos: carried.refused,
             refusals: self.refusals(),
         }
@@ -340,14 +355,19 @@ impl<T: Transport> FabricNode<T> {
                 named.collect()
             }
         };
-        let (number, message) =
-            self.questions
-                .ask(question, nodes.iter().cloned(), (now_ns, until_ns))?;
-        for (node, _) in nodes.iter().filter(|(_, is_connected)| *is_connected) {
-            // A node that is not reached is late.
-            let _ = self.transport.send(node, message.clone());
-        }
+        let number = self.questions.ask(question, nodes, (now_ns, until_ns))?;
+        self.send_questions(now_ns);
         Some(number)
+    }
+
+    /// Sends the questions that are due to the nodes that have not answered them.
+    fn send_questions(&mut self, now_ns: i64) {
+        while let Some((nodes, message)) = self.questions.due(now_ns) {
+            for node in nodes {
+                // A node that is not reached is asked again.
+                let _ = self.transport.send(&node, message.clone());
+            }
+        }
     }
 
     /// The answers to a question, when all have come or its time is over.
@@ -361,8 +381,10 @@ impl<T: Transport> FabricNode<T> {
     }
 
     /// Sends the answer to a question to the node that asked, or the reason why there is none.
-    pub fn answer(&mut self, asked: &AskedQuestion, outcome: Result<&[u8], &str>) {
-        let _ = self.transport.send(&asked.from, asked.answer(outcome));
+    pub fn answer(&mut self, asked: &AskedQuestion, outcome: Result<&[u8], &str>, now_ns: i64) {
+        let message = self.questions.answer(asked, outcome, now_ns);
+        // An answer that is lost is asked for again.
+        let _ = self.transport.send(&asked.from, message);
     }
 
     /// Ends this node's part in the cluster: its mirrors are closed and removed.
@@ -443,7 +465,7 @@ impl<T: Transport> FabricNode<T> {
                     mirrored += 1;
                     continue;
                 }
-                Some(HistoryOpening::Failed(reason)) => {
+                Some(HistoryOpening::Failed(reason) | HistoryOpening::NoRoom(reason)) => {
                     other.fault = Some(reason);
                     continue;
                 }
@@ -480,7 +502,9 @@ impl<T: Transport> FabricNode<T> {
     /// Takes in a message: of a feed of ours, or of a subscriber to this node.
     fn message(&mut self, from: &Arc<str>, bytes: &[u8], now_ns: i64) {
         if is_of_questions(bytes) {
-            self.questions.receive(from, bytes, now_ns);
+            if let Some(answer) = self.questions.receive(from, bytes, now_ns) {
+                let _ = self.transport.send(from, answer);
+            }
             return;
         }
         if !is_of_samples(bytes) {
@@ -515,6 +539,7 @@ impl<T: Transport> FabricNode<T> {
             return;
         }
         self.tidied_ns = now_ns;
+        self.questions.tidy(now_ns);
         if let Some(scopes) = self.own_scopes.look(&self.config, now_ns) {
             self.publisher.set_scopes(scopes);
         }

@@ -36,6 +36,8 @@ struct ScopeMirror {
     mirror: SegmentMirror,
     /// Whether its readers can be let in: without access-control lists the agent alone may read it.
     is_open: bool,
+    /// Why its history is not kept, if that is for lack of room.
+    unkept: Option<String>,
 }
 
 impl ScopeMirrors {
@@ -62,21 +64,18 @@ impl ScopeMirrors {
     ) {
         self.trouble = None;
         self.awaited.clear();
-        let is_over = |scope: &Arc<str>| !scopes.contains(scope);
-        let over = self.mirrors.extract_if(.., |scope, _| is_over(scope));
-        for (scope, mirror) in over.collect::<Vec<_>>() {
-            self.ended = self.ended.plus(mirror.mirror.counts());
-            drop(mirror);
-            let _ = std::fs::remove_dir_all(self.dir.scope(&scope).path());
-        }
+        let mirrored = self.mirrors.keys().cloned();
+        let over: Vec<_> = mirrored.filter(|scope| !scopes.contains(scope)).collect();
+        over.iter().for_each(|scope| self.end(scope));
         for scope in scopes.iter().filter(|scope| config.takes_scope(scope)) {
-            if self.mirrors.contains_key(scope) {
+            let mirror = self.mirrors.get_mut(scope);
+            if mirror.as_ref().is_some_and(|one| one.unkept.is_none()) {
                 continue;
             }
             let history = histories.as_mut().map(|kept| kept.open(node, scope));
-            let history = match history {
-                None | Some(HistoryOpening::NotKept) => None,
-                Some(HistoryOpening::Open(history)) => Some(history),
+            let (history, unkept) = match history {
+                None | Some(HistoryOpening::NotKept) => (None, None),
+                Some(HistoryOpening::Open(history)) => (Some(history), None),
                 Some(HistoryOpening::UnderWay) => {
                     self.awaited.insert(Arc::clone(scope));
                     continue;
@@ -86,13 +85,25 @@ impl ScopeMirrors {
                     self.trouble = Some(format!("publications of {scope}: {reason}"));
                     continue;
                 }
+                Some(HistoryOpening::NoRoom(reason)) => {
+                    if let Some(mirror) = mirror {
+                        mirror.unkept = Some(reason);
+                        continue;
+                    }
+                    (None, Some(reason))
+                }
             };
+            // There is room for its history now: the mirror begins again with it.
+            self.end(scope);
             *next_feed = next_feed.wrapping_add(1 << 32);
             let dir = self.dir.scope(scope);
             let of = (node, scope, &dir);
             let room = Arc::clone(&self.room);
             match ScopeMirror::create(config, of, room, (*next_feed, now_ns), history) {
-                Ok(mirror) => drop(self.mirrors.insert(Arc::clone(scope), mirror)),
+                Ok(mirror) => {
+                    let mirror = ScopeMirror { unkept, ..mirror };
+                    self.mirrors.insert(Arc::clone(scope), mirror);
+                }
                 Err(error) => self.trouble = Some(format!("publications of {scope}: {error}")),
             }
         }
@@ -102,6 +113,15 @@ impl ScopeMirrors {
                 "publications of {scope}: the agent alone may read them, since the file system of the run \
                  directory has no access-control lists"
             ));
+        }
+    }
+
+    /// Ends the mirror of a scope, if there is one.
+    fn end(&mut self, scope: &Arc<str>) {
+        if let Some(mirror) = self.mirrors.remove(scope) {
+            self.ended = self.ended.plus(mirror.mirror.counts());
+            drop(mirror);
+            let _ = std::fs::remove_dir_all(self.dir.scope(scope).path());
         }
     }
 
@@ -164,7 +184,24 @@ impl ScopeMirrors {
             let trouble = one.mirror.trouble.as_ref()?;
             Some(format!("publications of {scope}: {trouble}"))
         });
-        self.trouble.clone().or(of_history)
+        self.trouble
+            .clone()
+            .or(of_history)
+            .or_else(|| self.unkept_told())
+    }
+
+    /// The scopes that are mirrored without their history for lack of room, and the reasons.
+    pub(crate) fn unkept(&self) -> impl Iterator<Item = (&Arc<str>, &String)> {
+        let unkept = self.mirrors.iter();
+        unkept.filter_map(|(scope, one)| Some((scope, one.unkept.as_ref()?)))
+    }
+
+    fn unkept_told(&self) -> Option<String> {
+        let (scope, reason) = self.unkept().next()?;
+        Some(match self.unkept().count() - 1 {
+            0 => format!("publications of {scope}: {reason}"),
+            others => format!("publications of {scope}, and of {others} more: {reason}"),
+        })
     }
 
     /// Whether the mirror of a scope waits until its history is open.
@@ -220,6 +257,10 @@ impl ScopeMirror {
         };
         let mut mirror = SegmentMirror::create(config, place, numbers, history)?;
         mirror.segment.share(room);
-        Ok(Self { mirror, is_open })
+        Ok(Self {
+            mirror,
+            is_open,
+            unkept: None,
+        })
     }
 }

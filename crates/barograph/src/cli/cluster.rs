@@ -97,26 +97,35 @@ fn status(target: &Target) -> anyhow::Result<()> {
     };
     let number = |name: &str| status[name].as_u64().unwrap_or_default();
     let mut text = format!(
-        "cluster      {cluster}\nnode         {}\nencrypted    {}\nsent         {} samples in {} bytes to {} nodes, \
-         {} of them from the archive, {} lost before they were sent\nnot sent     {} messages\nnot taken    {} messages, {} hellos\n",
+        "cluster      {cluster}\nnode         {}\nencrypted    {}\nsent         {} samples in {} bytes to {}, \
+         {} of them from the archive, {} lost before they were sent\nnot sent     {}\nnot taken    {}, {}\n",
         output::plain(status["node"].as_str().unwrap_or_default()),
         encryption(&status),
         number("samples"),
         number("bytes"),
-        number("subscribers"),
+        counted(number("subscribers"), "node"),
         number("past"),
         number("lost"),
-        number("unsent"),
-        number("unreceived"),
-        number("refused_hellos"),
+        counted(number("unsent"), "message"),
+        counted(number("unreceived"), "message"),
+        counted(number("refused_hellos"), "hello"),
     );
     if number("kept") > 0 {
-        text += &format!("keeps        the history of {} nodes\n", number("kept"));
+        text += &format!(
+            "keeps        the history of {}\n",
+            counted(number("kept"), "node")
+        );
+    }
+    if number("unkept_scopes") > 0 {
+        text += &format!(
+            "not kept     the history of {} of publications, for lack of room: the table peers has the reasons\n",
+            counted(number("unkept_scopes"), "scope")
+        );
     }
     if number("catching_up") > 0 {
         text += &format!(
-            "catching up  {} nodes, and {} wait for their turn\n",
-            number("catching_up"),
+            "catching up  {}; waiting for their turn: {}\n",
+            counted(number("catching_up"), "node"),
             number("waiting")
         );
     }
@@ -137,14 +146,22 @@ fn status(target: &Target) -> anyhow::Result<()> {
     output::print(&text)
 }
 
+/// A number of things, such as "1 node" and "2 nodes".
+fn counted(count: u64, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
+    }
+}
+
 /// The streams of other nodes that are not mirrored although somebody needs them.
 fn not_demanded(status: &Json) -> String {
     let number = |name: &str| status[name].as_u64().unwrap_or_default();
     let mut text = String::new();
     if number("selectors_left_out") > 0 {
         text += &format!(
-            "left out     {} selectors of streams of a node, beyond the first 256\n",
-            number("selectors_left_out")
+            "left out     {} of streams of a node, beyond the first 256\n",
+            counted(number("selectors_left_out"), "selector")
         );
     }
     if number("watches_refused") > 0 {

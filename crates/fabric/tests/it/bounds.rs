@@ -10,9 +10,7 @@ use barograph_fabric::frame::{
 use barograph_fabric::transport::{
     Peer, Refusal, SendFault, Transport, TransportCounts, TransportEvent,
 };
-use barograph_fabric::{
-    FabricNode, MirrorBounds, NodeConfig, POSITIONS_TOTAL_MAX, Publisher, SUBSCRIBERS_MAX,
-};
+use barograph_fabric::{FabricNode, POSITIONS_TOTAL_MAX, Publisher, SUBSCRIBERS_MAX};
 use barograph_model::{
     Descriptor, Kind, Labels, NS_PER_S, Name, Sample, SeriesId, Unit, ValueType,
 };
@@ -20,7 +18,7 @@ use barograph_stream::{Incarnation, RunDir, Segment, SegmentConfig, StreamWriter
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::exercise::receive;
+use crate::exercise::{config, receive};
 
 const SELECTORS: [&str; 3] = ["*", "disk.*", "disk.read.bytes{device=vd*}"];
 pub(crate) const START_NS: i64 = 1_700_000_000 * NS_PER_S;
@@ -264,20 +262,7 @@ impl Transport for Crowd {
 fn a_node_for_which_there_was_no_room_is_taken_in_when_there_is() {
     const NODES_MAX: usize = 4_096;
     let (dir, segment, ..) = owner(1);
-    let config = NodeConfig {
-        run_dir: RunDir::new(dir.path()),
-        incarnation: Incarnation([1; 16]),
-        nodes: Vec::new(),
-        wanted: Vec::new(),
-        scopes: Vec::new(),
-        mirrors_max: 1,
-        bounds: MirrorBounds {
-            streams_max: 1,
-            depth_max: 2,
-            ring_bytes_max: 1 << 20,
-        },
-        window_bytes: 1 << 16,
-    };
+    let config = config(&RunDir::new(dir.path()));
     let name = |number: usize| -> Arc<str> { format!("n{number:04}").into() };
     let crowd = Crowd {
         nodes: (0..=NODES_MAX).map(name).collect(),

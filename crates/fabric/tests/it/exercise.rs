@@ -114,7 +114,7 @@ pub(crate) fn receive(input: &[u8]) {
 }
 
 /// A node that publishes and mirrors nothing.
-fn config(run_dir: &RunDir) -> NodeConfig {
+pub(crate) fn config(run_dir: &RunDir) -> NodeConfig {
     NodeConfig {
         run_dir: run_dir.clone(),
         incarnation: Incarnation([1; 16]),

@@ -42,22 +42,36 @@ impl Disk {
 
 /// The disk of the node that keeps the histories; clones share it.
 #[derive(Clone, Debug, Default)]
-struct SharedDisk(Arc<Mutex<Disk>>);
+pub(crate) struct SharedDisk(Arc<Mutex<Disk>>);
 
 impl SharedDisk {
     fn lock(&self) -> MutexGuard<'_, Disk> {
         self.0.lock().unwrap()
+    }
+
+    /// A history on the disk.
+    pub(crate) fn history(&self) -> Box<dyn DurableHistory> {
+        Box::new(DiskHistory {
+            disk: self.clone(),
+            streams: Vec::new(),
+            entries: Vec::new(),
+        })
+    }
+
+    pub(crate) fn sync(&self) {
+        self.lock().sync();
+    }
+
+    /// Number of samples that are durable.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().durable.len()
     }
 }
 
 impl DurableHistories for SharedDisk {
     fn open(&mut self, node: &str, scope: &str) -> HistoryOpening {
         match (node, scope) {
-            ("b", "") => HistoryOpening::Open(Box::new(DiskHistory {
-                disk: self.clone(),
-                streams: Vec::new(),
-                entries: Vec::new(),
-            })),
+            ("b", "") => HistoryOpening::Open(self.history()),
             _ => HistoryOpening::NotKept,
         }
     }

@@ -15,6 +15,7 @@ mod frames;
 mod given_up;
 mod histories;
 mod loopback;
+mod questions;
 mod scopes;
 mod transport;
 

@@ -2,9 +2,10 @@
 //! as on its node.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use barograph_fabric::transport::MemoryNetwork;
+use barograph_fabric::{DurableHistories, HistoryOpening};
 use barograph_model::{NS_PER_S, Sample, Value};
 use barograph_stream::{
     DirectoryEntry, Incarnation, LatestSample, RunDir, ScopeChoice, Segment, SegmentConfig,
@@ -12,6 +13,7 @@ use barograph_stream::{
 };
 
 use crate::cluster::{Member, START_NS, descriptor};
+use crate::histories::SharedDisk;
 
 /// What applications have published in one scope of a node.
 struct Publications {
@@ -167,4 +169,90 @@ fn the_scopes_of_a_node_share_the_room_of_one_mirror() {
             .unsent_streams
     };
     assert_eq!((unsent(""), unsent("all")), (0, 2));
+}
+
+/// Histories of scopes, for which there is no room, or room at the second attempt, or in which something fails.
+#[derive(Clone, Debug, Default)]
+struct Rooms(Arc<Mutex<RoomState>>);
+
+#[derive(Debug, Default)]
+struct RoomState {
+    disk: SharedDisk,
+    has_room: bool,
+    is_broken: bool,
+    is_under_way: bool,
+    opened: u32,
+}
+
+impl DurableHistories for Rooms {
+    fn open(&mut self, _: &str, scope: &str) -> HistoryOpening {
+        let mut rooms = self.0.lock().unwrap();
+        if scope != "u71" {
+            return HistoryOpening::NotKept;
+        }
+        match (rooms.has_room, rooms.is_broken, rooms.is_under_way) {
+            (false, ..) => HistoryOpening::NoRoom("too many are kept".into()),
+            (true, true, _) => HistoryOpening::Failed("the disk is broken".into()),
+            (true, false, false) => {
+                rooms.is_under_way = true;
+                HistoryOpening::UnderWay
+            }
+            (true, false, true) => {
+                rooms.opened += 1;
+                HistoryOpening::Open(rooms.disk.history())
+            }
+        }
+    }
+
+    fn await_only(&mut self, awaited: &dyn Fn(&str, &str) -> bool) {
+        let mut rooms = self.0.lock().unwrap();
+        rooms.is_under_way &= awaited("b", "u71");
+    }
+}
+
+#[test]
+fn a_scope_without_room_for_its_history_is_mirrored_and_kept_when_there_is_room() {
+    let network = MemoryNetwork::default();
+    let mut now_ns = START_NS;
+    let mut a = Member::new(&network, "a", 1, now_ns);
+    let rooms = Rooms::default();
+    a.node.keep_histories(Box::new(rooms.clone()));
+    let mut b = Member::new(&network, "b", 2, now_ns);
+    let mut of_user = Publications::new(&b, "u71", 2, (3, now_ns));
+    let mut step = |a: &mut Member, value| {
+        for _ in 0..50 {
+            now_ns += NS_PER_S / 10;
+            b.put(now_ns, value);
+            of_user.put(now_ns, value);
+            b.node.step(now_ns);
+            a.node.step(now_ns);
+            rooms.0.lock().unwrap().disk.sync();
+        }
+        now_ns
+    };
+    let expect = |value| Some((2, vec![Value::Int(value); 2]));
+    let now_ns = step(&mut a, 1);
+    assert_eq!(mirrored(&a, "u71", now_ns), expect(1));
+    assert_eq!(a.node.status().unkept_scopes, 1);
+    let told = Some("publications of u71: too many are kept".to_owned());
+    assert_eq!(a.peer("b").fault, told);
+    // A history that fails to open takes nothing away from the mirror that is there.
+    rooms.0.lock().unwrap().has_room = true;
+    rooms.0.lock().unwrap().is_broken = true;
+    let now_ns = step(&mut a, 2);
+    assert_eq!(mirrored(&a, "u71", now_ns), expect(2));
+    let fault = a.peer("b").fault.unwrap();
+    assert!(fault.contains("the disk is broken"), "{fault}");
+    assert_eq!(rooms.0.lock().unwrap().disk.count(), 0);
+    // There is room: it is kept from now on, with what the rings of its node have.
+    rooms.0.lock().unwrap().is_broken = false;
+    let now_ns = step(&mut a, 3);
+    assert_eq!(mirrored(&a, "u71", now_ns), expect(3));
+    assert_eq!(
+        (a.peer("b").fault, a.node.status().unkept_scopes),
+        (None, 0)
+    );
+    assert_eq!(rooms.0.lock().unwrap().opened, 1);
+    assert!(rooms.0.lock().unwrap().disk.count() > 200);
+    assert_eq!(a.peer("b").missed, 0);
 }
