@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use barograph_insight::Graph;
 use barograph_model::{
-    CLUSTER_NODE_LABEL, CLUSTER_PREFIX, Descriptor, Labels, Name, StreamKey, table_name,
+    CLUSTER_NODE_LABEL, CLUSTER_PREFIX, Descriptor, Labels, Name, Pattern, StreamKey, table_name,
 };
 use barograph_stream::{
-    DirectoryEntry, Incarnation, LOOK_NS, LatestSample, RunDir, ScopeChoice, SegmentFollower,
-    SegmentPart, SegmentReader, StreamReader,
+    DirectoryEntry, Incarnation, LOOK_NS, LatestSample, RunDir, SCOPE_OF_ALL, ScopeChoice,
+    SegmentFollower, SegmentPart, SegmentReader, StreamReader,
 };
 use tracing::{debug, warn};
 
@@ -97,6 +97,9 @@ impl InputRoom {
 /// The streams of all nodes, as inputs of the graph.
 pub(crate) struct ClusterInputs {
     run_dir: RunDir,
+    /// The scopes of publications that may be inputs. Other nodes read insights, so those that do not
+    /// leave this node are none.
+    scopes: ScopeChoice,
     /// `None` until the node's own segment could be opened.
     follower: Option<SegmentFollower<DirectoryEntry>>,
     /// The number of the follower's changes that the graph has seen.
@@ -131,9 +134,16 @@ struct ClusterInput {
 
 impl ClusterInputs {
     /// Inputs of the streams in this run directory. Keys from `first_key` on are theirs.
-    pub(crate) fn new(run_dir: &RunDir, first_key: u32) -> Self {
+    /// `crossing` are the readers whose publications may leave a node (`cluster.publications`).
+    pub(crate) fn new(run_dir: &RunDir, first_key: u32, crossing: &[String]) -> Self {
+        let mut crossing = crossing.iter().map(Pattern::new);
+        let scopes = match crossing.any(|readers| readers.matches(SCOPE_OF_ALL)) {
+            true => ScopeChoice::Public,
+            false => ScopeChoice::None,
+        };
         Self {
             run_dir: run_dir.clone(),
+            scopes,
             follower: None,
             changes: None,
             parts: Vec::new(),
@@ -188,7 +198,7 @@ impl ClusterInputs {
         // Programs that come and go cost nothing while no insight reads what they publish.
         let scopes = match self.publications.is_empty() {
             true => ScopeChoice::None,
-            false => ScopeChoice::Public,
+            false => self.scopes,
         };
         if let Some(follower) = &mut self.follower {
             follower.set_scopes(scopes);
@@ -349,7 +359,9 @@ mod tests {
         }
 
         fn retire(&mut self, key: StreamKey) {
-            self.0[key.0 as usize].1 = None;
+            if let Some((_, value)) = self.0.get_mut(key.0 as usize) {
+                *value = None;
+            }
         }
 
         fn put(&mut self, key: StreamKey, sample: &Sample) {
@@ -417,7 +429,7 @@ mod tests {
         graph.create(sql, false).unwrap();
         let _own = segment(&run_dir, "a", 5);
         let other = segment(&run_dir.mirror("b"), "b", 7);
-        let mut inputs = ClusterInputs::new(&run_dir, 100);
+        let mut inputs = ClusterInputs::new(&run_dir, 100, &[]);
         let mut sink = Newest::default();
         let mut step = |inputs: &mut ClusterInputs, graph: &mut Graph, after_s: i64| {
             let now_ns = NOW_NS + after_s * NS_PER_S;
@@ -465,7 +477,7 @@ mod tests {
             is_clustered: true,
             ..GraphLimits::default()
         });
-        let mut inputs = ClusterInputs::new(&run_dir, 100);
+        let mut inputs = ClusterInputs::new(&run_dir, 100, &["u*".into(), "a*".into()]);
         let mut sink = Newest::default();
         let mut step = |inputs: &mut ClusterInputs, graph: &mut Graph, after_s: i64| {
             let now_ns = NOW_NS + after_s * NS_PER_S;
@@ -496,6 +508,12 @@ mod tests {
         step(&mut inputs, &mut graph, 4);
         assert_eq!(names(&inputs), of_nodes);
         assert_eq!(inputs.room.held(), 2);
+        // Others read insights: what does not leave this node is no input here either.
+        let mut inputs = ClusterInputs::new(&run_dir, 100, &["u*".into()]);
+        let of_cluster = BTreeSet::from(["app?other?value".to_owned()]);
+        inputs.news.demand.set_of_cluster(of_cluster);
+        step(&mut inputs, &mut graph, 5);
+        assert_eq!(names(&inputs), of_nodes);
     }
 
     #[test]

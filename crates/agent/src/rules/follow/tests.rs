@@ -276,6 +276,10 @@ fn publications_of_all_nodes_fire_for_their_readers() {
     rig.other.writers[1].append(&sample).unwrap();
     assert_eq!(told(rig.fire()), ["{node=b} for {\"\", \"u1000\"}"]);
     // A program that has ended is told to its readers alone.
+    for segment in [1, 3] {
+        published[segment].put(rig.now_ns, 9);
+    }
+    rig.other.put(rig.now_ns, 9);
     rig.execute(
         "CREATE OR REPLACE RULE both WHEN absent('cluster.a.level{node=b}', '3 s') CALL 'x'",
     );
