@@ -82,12 +82,13 @@ def called() -> Iterator[Path]:
 class Called:
     """A running program with its output."""
 
-    def __init__(self, program: Path, agent: Agent, rank: int, *pace: int) -> None:
+    def __init__(self, program: Path, agent: Agent, rank: int, *pace: int, **more: Any) -> None:
         self.out = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [str(program), str(rank), *map(str, pace)],
             stdout=self.out,
             env=environment(BAROGRAPH_RUN_DIR=str(agent.run_dir)),
+            **more,
         )
 
     def said(self) -> list[str]:

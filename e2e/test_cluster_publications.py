@@ -14,10 +14,13 @@ import duckdb
 import pytest
 from harness import PATIENCE_SECONDS, QUICK, Agent, baro, environment, eventually
 from test_applications import counting, run
+from test_calls import Called, called, handlers
 from test_cluster import Start, cluster, nodes_of, peer
+from test_cluster_demand import rule
+from test_cluster_insights import known
 from test_node_calls import certified
 
-__all__ = ["counting"]
+__all__ = ["called", "counting"]
 
 CONFIG = QUICK + '[cluster]\nmirror = ["node.*", "app.solver.*"]\n'
 
@@ -194,3 +197,72 @@ def test_a_user_reads_her_publications_on_other_nodes_and_nobody_else_does(count
         assert seen(bob) is None
         kept = a.state_dir / "aggregated" / "b" / "applications" / f"u{eve}"
         assert kept.stat().st_mode & 0o007 == 0
+
+
+def test_rules_and_insights_over_all_nodes_read_what_everyone_may_read(start: Start) -> None:
+    """Naming it is enough to have it mirrored."""
+    config = QUICK + '[cluster]\nmirror = ["node.*"]\ninsights_from = ["*"]\n'
+    _, (a, b, c) = cluster(start, ["a", "b", "c"], config)
+    table = "cluster_app_solver_residual"
+    when = "CREATE RULE b.high WHEN latest('cluster.app.solver.residual{node=b}') > 1 CALL 'nobody'"
+    total = f"CREATE INSIGHT solver.total ON CLUSTER AS SELECT sum(value) AS value FROM {table} WHERE newest"
+    totals = "SELECT value FROM cluster_solver_total WHERE newest"
+    with Solver(b, "all") as on_b, Solver(c, "all") as on_c, Solver(b, "owner") as private:
+        private.put(100.0)
+        on_b.put(0.5)
+        on_c.put(0.25)
+        eventually(lambda: "all" in scopes(b) and "all" in scopes(c), "publications that others may mirror")
+        eventually(lambda: len(b.rows("SELECT 1 FROM app_solver_residual WHERE newest")) == 2, "both programs of b")
+        assert a.rows(f"SELECT 1 FROM {table} WHERE newest") == [], "nobody reads them"
+        a.out("rule", "create", when)
+        eventually(lambda: rule(a, "b.high")["subjects"] == 1, "what everyone may read of b")
+        assert nodes_of(a, table) == {"b"}
+        assert rule(a, "b.high")["fired"] == 0
+        on_b.put(2.0)
+        eventually(lambda: rule(a, "b.high")["fired"] == 1, "a rule that fires on a value of b")
+
+        b.out("insight", "create", total)
+        expected = {"a": 2, "b": 2, "c": 2}
+        eventually(lambda: known(a)["inputs"] == expected, "an insight that has the values of both nodes")
+        for agent in (a, b, c):
+            eventually(lambda agent=agent: agent.rows(totals)[-1:] == [{"value": 2.25}], "the sum of both nodes")
+        on_c.put(1.0)
+        for agent in (a, b, c):
+            eventually(lambda agent=agent: agent.rows(totals) == [{"value": 3.0}], "the next sum")
+        a.out("rule", "drop", "b.high")
+        a.out("insight", "drop", "solver.total", "--on-cluster")
+        eventually(lambda: a.rows(f"SELECT 1 FROM {table}") == [], "a mirror without what nobody reads", 15)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for other users")
+def test_what_one_user_may_read_is_told_to_her_programs_alone(counting: Path, called: Path) -> None:  # noqa: F811
+    config = '[applications]\nusers = "all"\n' + QUICK + '[cluster]\nmirror = ["node.*"]\npublications = ["all", "u*"]\n'
+    eve, bob = ({"user": uid, "group": uid, "extra_groups": []} for uid in (4_711, 4_712))
+    for_all = 2
+    called.parent.chmod(0o755)
+    with certified({"a": config, "b": config}) as (a, b):
+        programs = [run(counting, b, 5, 0, 0, "wait", **eve), run(counting, b, 3, 0, for_all, "wait", **bob)]
+        hers, his = (Called(called, a, rank, **user) for rank, user in enumerate((eve, bob)))
+        try:
+            eventually(lambda: len(handlers(a)) == 2, "two programs can be called")
+            when = "CREATE RULE {} WHEN latest('cluster.app.counting.number{{node=b}}') = {} CALL 'checkpoint' PAYLOAD {}"
+            a.out("rule", "create", when.format("hers", 50, "'of eve'"))
+            eventually(lambda: any(line.endswith(" of eve") for line in hers.said()), "a call of her program")
+            # Beside what everyone may read as well.
+            beside = "CREATE RULE beside WHEN latest('memory.total.bytes') > 0 CALL 'checkpoint' PAYLOAD {}"
+            newest = "CASE WHEN latest('cluster.app.counting.number{node=b,user=4711}') > 0 THEN 'beside' END"
+            a.out("rule", "create", beside.format(newest))
+            eventually(lambda: any(line.endswith(" beside") for line in hers.said()), "her value in a payload")
+            a.out("rule", "create", when.format("his", 30, "'for all'"))
+            for program in (hers, his):
+                eventually(lambda p=program: any(line.endswith(" for all") for line in p.said()), "a call of both")
+            assert not any(line.endswith((" of eve", " beside")) for line in his.said())
+            # Everyone reads insights, so they read what everyone may read.
+            most = "SELECT max(value) AS value FROM cluster_app_counting_number WHERE newest"
+            a.out("insight", "create", f"CREATE INSIGHT counted.most AS {most}")
+            eventually(lambda: a.value("counted.most") == 30, "the values for everyone")
+            assert a.sql(most) == [{"value": 50}], "the agent's user reads both"
+        finally:
+            for process in (*programs, hers.process, his.process):
+                process.kill()
+                process.wait()

@@ -97,7 +97,8 @@ impl AgentDirectories {
         };
         let is_clustered = !config.cluster.name.is_empty();
         let first_key = segment_config(config, incarnation).streams_max;
-        let inputs = is_clustered.then(|| ClusterInputs::new(&self.run_dir, first_key));
+        let crossing = &config.cluster.publications;
+        let inputs = is_clustered.then(|| ClusterInputs::new(&self.run_dir, first_key, crossing));
         let of_cluster = |inputs: &ClusterInputs| {
             let (dir, news) = (&config.state_dir, inputs.news());
             SharedInsights::open(&config.node, dir, &self.troubles, news, world)

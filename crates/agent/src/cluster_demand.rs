@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_fabric::StreamDemand;
-use barograph_model::Selector;
+use barograph_model::{Selector, table_name};
 use barograph_rule::ClusterSelector;
+use barograph_stream::ingest::APPLICATIONS_PREFIX;
 
 /// Most selectors of all watches that are mirrored by demand. A watch beyond that has none.
 pub(crate) const WATCH_DEMANDS_MAX: usize = 64;
@@ -27,6 +28,8 @@ pub(crate) struct ClusterDemand {
 struct Demands {
     /// Selectors of the streams of all nodes that insights of this node read.
     insights: BTreeSet<String>,
+    /// Selectors of those that insights of the cluster read and make.
+    of_cluster: BTreeSet<String>,
     rules: BTreeSet<StreamDemand>,
     watches: BTreeMap<u64, WatchedStreams>,
     next_watch: u64,
@@ -44,6 +47,23 @@ impl ClusterDemand {
     /// Sets the selectors of the streams that insights of this node read.
     pub(crate) fn set_insights(&self, insights: BTreeSet<String>) {
         self.lock().insights = insights;
+    }
+
+    /// Sets the selectors of the streams that insights of the cluster read and make.
+    pub(crate) fn set_of_cluster(&self, of_cluster: BTreeSet<String>) {
+        self.lock().of_cluster = of_cluster;
+    }
+
+    /// The tables of publications that insights read, of this node and of the cluster.
+    pub(crate) fn publications(&self) -> BTreeSet<String> {
+        let demands = self.lock();
+        let selectors = demands.insights.iter().chain(&demands.of_cluster);
+        let tables = selectors.map(|text| table_name(&text.replace('?', "_")));
+        let is_publication = |table: &String| {
+            let words = table.strip_prefix(APPLICATIONS_PREFIX);
+            words.is_some_and(|words| words.starts_with('_'))
+        };
+        tables.filter(is_publication).collect()
     }
 
     /// Sets what rules read.
@@ -87,11 +107,11 @@ impl ClusterDemand {
         })
     }
 
-    /// All that is needed, with what insights of the cluster need: the streams without which
-    /// something is not computed come before those that somebody looks at.
-    pub(crate) fn all(&self, of_cluster: BTreeSet<String>) -> Vec<StreamDemand> {
+    /// All that is needed: the streams without which something is not computed come before those that
+    /// somebody looks at.
+    pub(crate) fn all(&self) -> Vec<StreamDemand> {
         let demands = self.lock();
-        let insights = demands.insights.union(&of_cluster);
+        let insights = demands.insights.union(&demands.of_cluster);
         let insights = insights.map(StreamDemand::of_all);
         let watches = demands.watches.values().flat_map(|watch| &watch.streams);
         let others = demands.rules.iter().chain(watches);
@@ -153,8 +173,8 @@ mod tests {
     }
 
     fn shown(demand: &ClusterDemand) -> Vec<String> {
-        let all = demand.all(BTreeSet::from(["nodes?free".to_owned()]));
-        let shown = all.into_iter().map(|d| match d.node {
+        demand.set_of_cluster(BTreeSet::from(["nodes?free".to_owned()]));
+        let shown = demand.all().into_iter().map(|d| match d.node {
             Some(node) => format!("{} of {node}", d.selector),
             None => d.selector,
         });
@@ -180,6 +200,17 @@ mod tests {
         assert_eq!(shown(&demand), all);
         drop(watch);
         assert_eq!(shown(&demand), all[..3]);
+    }
+
+    #[test]
+    fn publications_are_those_that_insights_read() {
+        let demand = ClusterDemand::default();
+        assert_eq!(demand.publications(), BTreeSet::new());
+        let of = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        demand.set_insights(of(&["app.solver.residual", "application?x"]));
+        demand.set_of_cluster(of(&["app?io?bytes", "disk?busy", "solver.total"]));
+        let expected: BTreeSet<String> = of(&["app_io_bytes", "app_solver_residual"]);
+        assert_eq!(demand.publications(), expected);
     }
 
     #[test]

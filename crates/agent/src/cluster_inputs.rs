@@ -2,18 +2,19 @@
 //! stream `cluster.<name>` with the label `node`, in the graph alone.
 //!
 //! They have the names of SQL's tables over all nodes, so that an insight is a SELECT that was tried in
-//! SQL. Once a second the sampling loop reads what has changed in memory; it waits for no other node.
+//! SQL. Of publications these are the ones that everyone may read, since everyone reads what insights
+//! make of them, and only the metrics that an insight names. Once a second the sampling loop reads what has changed in memory; it waits for no other node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barograph_insight::Graph;
 use barograph_model::{
-    CLUSTER_NODE_LABEL, CLUSTER_PREFIX, Descriptor, Labels, Name, StreamKey, table_name,
+    CLUSTER_NODE_LABEL, CLUSTER_PREFIX, Descriptor, Labels, Name, Pattern, StreamKey, table_name,
 };
 use barograph_stream::{
-    DirectoryEntry, Incarnation, LOOK_NS, LatestSample, RunDir, ScopeChoice, SegmentFollower,
-    SegmentPart, SegmentReader, StreamReader,
+    DirectoryEntry, Incarnation, LOOK_NS, LatestSample, RunDir, SCOPE_OF_ALL, ScopeChoice,
+    SegmentFollower, SegmentPart, SegmentReader, StreamReader,
 };
 use tracing::{debug, warn};
 
@@ -21,14 +22,84 @@ use crate::cluster_insights::ClusterInputNews;
 
 /// Most streams of all nodes that insights read, and most that rules read. Further ones are left out,
 /// which is logged once.
-pub(crate) const INPUTS_MAX: usize = 16_384;
+const INPUTS_MAX: usize = 16_384;
+/// Most publications on all nodes that insights read, and most that rules read, beside the streams
+/// of the nodes themselves: what users publish takes no room from these. Further ones are left out,
+/// which is logged once.
+const PUBLICATION_INPUTS_MAX: usize = 4_096;
 
 /// The identity of a stream: the life of its segment, its slot, and the generation of the slot.
 type InputId = (Incarnation, usize, u16);
 
+/// The room that insights or rules have for streams of all nodes.
+#[derive(Debug)]
+pub(crate) struct InputRoom {
+    /// Who reads the streams, for the log.
+    reader: &'static str,
+    of_nodes: usize,
+    publications: usize,
+    is_full: bool,
+}
+
+impl InputRoom {
+    pub(crate) const fn new(reader: &'static str) -> Self {
+        Self {
+            reader,
+            of_nodes: 0,
+            publications: 0,
+            is_full: false,
+        }
+    }
+
+    /// Takes room for one stream; returns whether there was any.
+    pub(crate) fn take(&mut self, is_publication: bool) -> bool {
+        let (held, max, what) = match is_publication {
+            true => (
+                &mut self.publications,
+                PUBLICATION_INPUTS_MAX,
+                "publications",
+            ),
+            false => (&mut self.of_nodes, INPUTS_MAX, "streams of nodes"),
+        };
+        if *held < max {
+            *held += 1;
+            return true;
+        }
+        if !std::mem::replace(&mut self.is_full, true) {
+            warn!(
+                "{} over all nodes read {max} {what}, and no further ones",
+                self.reader
+            );
+        }
+        false
+    }
+
+    /// Gives back the room of one stream.
+    pub(crate) const fn give_back(&mut self, is_publication: bool) {
+        match is_publication {
+            true => self.publications -= 1,
+            false => self.of_nodes -= 1,
+        }
+    }
+
+    /// Whether a stream was left out: it may have room later.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// The number of streams, publications too.
+    #[cfg(test)]
+    pub(crate) const fn held(&self) -> usize {
+        self.of_nodes + self.publications
+    }
+}
+
 /// The streams of all nodes, as inputs of the graph.
 pub(crate) struct ClusterInputs {
     run_dir: RunDir,
+    /// The scopes of publications that may be inputs. Other nodes read insights, so those that do not
+    /// leave this node are none.
+    scopes: ScopeChoice,
     /// `None` until the node's own segment could be opened.
     follower: Option<SegmentFollower<DirectoryEntry>>,
     /// The number of the follower's changes that the graph has seen.
@@ -41,7 +112,9 @@ pub(crate) struct ClusterInputs {
     /// Number of keys that were ever in use.
     keys: u32,
     free: Vec<StreamKey>,
-    is_full: bool,
+    room: InputRoom,
+    /// The tables of publications that insights read.
+    publications: BTreeSet<String>,
     /// What others are told of the inputs.
     news: Arc<ClusterInputNews>,
 }
@@ -52,6 +125,8 @@ struct ClusterInput {
     segment: Arc<SegmentReader>,
     entry: DirectoryEntry,
     reader: StreamReader,
+    is_own: bool,
+    is_publication: bool,
     /// Number of the newest sample that the graph has.
     count: u64,
     interval_ns: i64,
@@ -59,9 +134,16 @@ struct ClusterInput {
 
 impl ClusterInputs {
     /// Inputs of the streams in this run directory. Keys from `first_key` on are theirs.
-    pub(crate) fn new(run_dir: &RunDir, first_key: u32) -> Self {
+    /// `crossing` are the readers whose publications may leave a node (`cluster.publications`).
+    pub(crate) fn new(run_dir: &RunDir, first_key: u32, crossing: &[String]) -> Self {
+        let mut crossing = crossing.iter().map(Pattern::new);
+        let scopes = match crossing.any(|readers| readers.matches(SCOPE_OF_ALL)) {
+            true => ScopeChoice::Public,
+            false => ScopeChoice::None,
+        };
         Self {
             run_dir: run_dir.clone(),
+            scopes,
             follower: None,
             changes: None,
             parts: Vec::new(),
@@ -69,7 +151,8 @@ impl ClusterInputs {
             first_key,
             keys: 0,
             free: Vec::new(),
-            is_full: false,
+            room: InputRoom::new("insights"),
+            publications: BTreeSet::new(),
             news: Arc::default(),
         }
     }
@@ -94,13 +177,16 @@ impl ClusterInputs {
 
     /// Tells the graph what is new at `now_ns`, in ns since the epoch.
     pub(crate) fn look(&mut self, now_ns: i64, graph: &mut Graph) {
+        let publications = self.news.demand.publications();
+        let is_known = publications == self.publications;
+        self.publications = publications;
         if let Err(error) = self.follow(now_ns) {
             debug!(%error, "insights over the cluster do not see the node's segment");
         }
         let changes = self.follower.as_ref().map(SegmentFollower::changes);
-        if changes != self.changes {
+        if changes != self.changes || !is_known {
             self.changes = changes;
-            self.read_directories(graph);
+            self.read_directories(graph, !is_known);
             self.count();
         }
         for input in self.inputs.values_mut() {
@@ -109,17 +195,23 @@ impl ClusterInputs {
     }
 
     fn follow(&mut self, now_ns: i64) -> Result<(), barograph_stream::StreamError> {
+        // Programs that come and go cost nothing while no insight reads what they publish.
+        let scopes = match self.publications.is_empty() {
+            true => ScopeChoice::None,
+            false => self.scopes,
+        };
         if let Some(follower) = &mut self.follower {
+            follower.set_scopes(scopes);
             return follower.follow(now_ns);
         }
-        let opened = SegmentFollower::open(&self.run_dir, ScopeChoice::None, LOOK_NS, now_ns)?;
+        let opened = SegmentFollower::open(&self.run_dir, scopes, LOOK_NS, now_ns)?;
         self.follower = Some(opened.with_mirrors(now_ns)?);
         Ok(())
     }
 
     /// Adds the streams that have come, and removes those that have gone, of the segments that have
-    /// changed.
-    fn read_directories(&mut self, graph: &mut Graph) {
+    /// changed, or of all.
+    fn read_directories(&mut self, graph: &mut Graph, all_anew: bool) {
         let follower = self.follower.as_ref();
         let parts = follower.map_or_else(Vec::new, |follower| follower.parts().to_vec());
         let before = std::mem::replace(&mut self.parts, parts);
@@ -131,7 +223,8 @@ impl ClusterInputs {
         }
         for part in self.parts.clone() {
             // Streams that were left out may have room now.
-            if self.is_full || !before.iter().any(|old| Arc::ptr_eq(old, &part)) {
+            let is_anew = all_anew || self.room.is_full();
+            if is_anew || !before.iter().any(|old| Arc::ptr_eq(old, &part)) {
                 self.read_directory(&part, graph);
             }
         }
@@ -139,9 +232,15 @@ impl ClusterInputs {
 
     fn read_directory(&mut self, part: &SegmentPart<DirectoryEntry>, graph: &mut Graph) {
         let incarnation = part.segment.incarnation();
-        let there = part.streams.iter().map(|e| (e.slot, e.generation));
+        let is_publication = !part.id.scope_name().is_empty();
+        let is_input = |entry: &&Arc<DirectoryEntry>| {
+            let table = || entry.descriptor.name.table();
+            !is_publication || self.publications.contains(&table())
+        };
+        let entries: Vec<_> = part.streams.iter().filter(is_input).collect();
+        let there = entries.iter().map(|e| (e.slot, e.generation));
         self.remove(incarnation, &there.collect(), graph);
-        for entry in &part.streams {
+        for entry in entries {
             let id = (incarnation, entry.slot, entry.generation);
             if self.inputs.contains_key(&id) {
                 continue;
@@ -149,15 +248,18 @@ impl ClusterInputs {
             let Some(descriptor) = of_node(&entry.descriptor, &part.id.node) else {
                 continue;
             };
-            let Some(key) = self.key() else {
+            if !self.room.take(is_publication) {
                 return;
-            };
+            }
+            let key = self.key();
             graph.stream_added(key, &descriptor);
             let input = ClusterInput {
                 key,
                 reader: part.segment.stream(entry),
                 segment: Arc::clone(&part.segment),
                 entry: (**entry).clone(),
+                is_own: !part.id.is_mirror,
+                is_publication,
                 count: 0,
                 interval_ns: 0,
             };
@@ -172,35 +274,28 @@ impl ClusterInputs {
         for (_, input) in self.inputs.extract_if(all, is_gone) {
             graph.stream_removed(input.key);
             self.free.push(input.key);
+            self.room.give_back(input.is_publication);
         }
     }
 
     /// Counts the inputs by table, and those of this node among them.
     fn count(&self) {
         let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        let own = self.parts.first().map(|part| part.segment.incarnation());
-        for ((incarnation, ..), input) in &self.inputs {
+        for input in self.inputs.values() {
             let name = &input.entry.descriptor.name;
             let table = table_name(&format!("{CLUSTER_PREFIX}{name}"));
             let (all, ours) = counts.entry(table).or_default();
             *all += 1;
-            *ours += u64::from(Some(*incarnation) == own);
+            *ours += u64::from(input.is_own);
         }
         self.news.set_counts(counts);
     }
 
-    fn key(&mut self) -> Option<StreamKey> {
-        if let Some(key) = self.free.pop() {
-            return Some(key);
-        }
-        if self.keys as usize >= INPUTS_MAX {
-            if !std::mem::replace(&mut self.is_full, true) {
-                warn!("insights over the cluster read {INPUTS_MAX} streams, and no further ones");
-            }
-            return None;
-        }
-        self.keys += 1;
-        Some(StreamKey(self.first_key + self.keys - 1))
+    fn key(&mut self) -> StreamKey {
+        self.free.pop().unwrap_or_else(|| {
+            self.keys += 1;
+            StreamKey(self.first_key + self.keys - 1)
+        })
     }
 }
 
@@ -264,7 +359,9 @@ mod tests {
         }
 
         fn retire(&mut self, key: StreamKey) {
-            self.0[key.0 as usize].1 = None;
+            if let Some((_, value)) = self.0.get_mut(key.0 as usize) {
+                *value = None;
+            }
         }
 
         fn put(&mut self, key: StreamKey, sample: &Sample) {
@@ -288,13 +385,33 @@ mod tests {
     }
 
     fn segment(run_dir: &RunDir, node: &str, value: i64) -> Segment {
+        segment_of(run_dir, (node, &[&free("/scratch")]), value)
+    }
+
+    /// A segment whose streams have all this value.
+    fn segment_of(
+        run_dir: &RunDir,
+        (node, streams): (&str, &[&Descriptor]),
+        value: i64,
+    ) -> Segment {
         std::fs::create_dir_all(run_dir.path()).unwrap();
         let config = SegmentConfig::new(node);
         let mut segment = Segment::create(&run_dir.segment(), config, NOW_NS).unwrap();
-        let mut writer = segment.register(&free("/scratch"), None, NOW_NS).unwrap();
-        writer.append(&Sample::measured(NOW_NS, value)).unwrap();
+        for stream in streams {
+            let mut writer = segment.register(stream, None, NOW_NS).unwrap();
+            writer.append(&Sample::measured(NOW_NS, value)).unwrap();
+        }
         segment.heartbeat(NOW_NS);
         segment
+    }
+
+    /// The inputs of this node and of others, by name.
+    fn names(inputs: &ClusterInputs) -> Vec<(String, bool)> {
+        let inputs = inputs.inputs.values();
+        let name = |input: &ClusterInput| (input.entry.descriptor.name.to_string(), input.is_own);
+        let mut names: Vec<_> = inputs.map(name).collect();
+        names.sort();
+        names
     }
 
     #[test]
@@ -312,7 +429,7 @@ mod tests {
         graph.create(sql, false).unwrap();
         let _own = segment(&run_dir, "a", 5);
         let other = segment(&run_dir.mirror("b"), "b", 7);
-        let mut inputs = ClusterInputs::new(&run_dir, 100);
+        let mut inputs = ClusterInputs::new(&run_dir, 100, &[]);
         let mut sink = Newest::default();
         let mut step = |inputs: &mut ClusterInputs, graph: &mut Graph, after_s: i64| {
             let now_ns = NOW_NS + after_s * NS_PER_S;
@@ -334,6 +451,83 @@ mod tests {
             "{:?}",
             sink.0
         );
+    }
+
+    #[test]
+    fn publications_that_an_insight_names_are_inputs_if_everyone_may_read_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::new(dir.path());
+        let named = |name: &str| Descriptor {
+            name: Name::new(name).unwrap(),
+            ..free("/")
+        };
+        let (residual, other) = (named("app.solver.residual"), named("app.other.value"));
+        let published = [&residual, &other];
+        let mut segments = vec![
+            segment(&run_dir, "a", 1),
+            segment(&run_dir.mirror("b"), "b", 1),
+        ];
+        for (at, dir) in [run_dir.clone(), run_dir.mirror("b")].iter().enumerate() {
+            let node = ["a", "b"][at];
+            segments.push(segment_of(&dir.scope("all"), (node, &published), 10));
+            segments.push(segment_of(&dir.scope("u1000"), (node, &published), 500));
+        }
+        let mut graph = Graph::new(GraphLimits {
+            node: "a".into(),
+            is_clustered: true,
+            ..GraphLimits::default()
+        });
+        let mut inputs = ClusterInputs::new(&run_dir, 100, &["u*".into(), "a*".into()]);
+        let mut sink = Newest::default();
+        let mut step = |inputs: &mut ClusterInputs, graph: &mut Graph, after_s: i64| {
+            let now_ns = NOW_NS + after_s * NS_PER_S;
+            inputs.tell_demand(graph);
+            inputs.look(now_ns, graph);
+            graph.evaluate(now_ns, &mut sink);
+            sink.0.iter().find_map(|(_, value)| value.clone())
+        };
+        step(&mut inputs, &mut graph, 1);
+        let of_nodes = [false, true].map(|is_own| ("filesystem.available.bytes".into(), is_own));
+        assert_eq!(names(&inputs), of_nodes, "no insight names a publication");
+        let sql = "CREATE INSIGHT solver.total AS SELECT sum(value) AS value FROM \
+                   cluster_app_solver_residual WHERE newest";
+        graph.create(sql, false).unwrap();
+        assert_eq!(step(&mut inputs, &mut graph, 2), Some(Value::Int(20)));
+        let residuals = [false, true].map(|is_own| ("app.solver.residual".into(), is_own));
+        assert_eq!(names(&inputs), [&residuals[..], &of_nodes].concat());
+        // One that another node computes counts its inputs here too.
+        let mut sink = Newest::default();
+        graph.drop("DROP INSIGHT solver.total", &mut sink).unwrap();
+        let of_cluster = BTreeSet::from(["app?other?value".to_owned()]);
+        inputs.news.demand.set_of_cluster(of_cluster);
+        step(&mut inputs, &mut graph, 3);
+        let counts = inputs.news.counts();
+        assert_eq!(counts.get("cluster_app_other_value"), Some(&(2, 1)));
+        assert_eq!(counts.get("cluster_app_solver_residual"), None);
+        inputs.news.demand.set_of_cluster(BTreeSet::new());
+        step(&mut inputs, &mut graph, 4);
+        assert_eq!(names(&inputs), of_nodes);
+        assert_eq!(inputs.room.held(), 2);
+        // Others read insights: what does not leave this node is no input here either.
+        let mut inputs = ClusterInputs::new(&run_dir, 100, &["u*".into()]);
+        let of_cluster = BTreeSet::from(["app?other?value".to_owned()]);
+        inputs.news.demand.set_of_cluster(of_cluster);
+        step(&mut inputs, &mut graph, 5);
+        assert_eq!(names(&inputs), of_nodes);
+    }
+
+    #[test]
+    fn publications_take_no_room_from_nodes() {
+        let mut room = InputRoom::new("insights");
+        assert!((0..PUBLICATION_INPUTS_MAX).all(|_| room.take(true)));
+        assert!(!room.is_full());
+        assert!(!room.take(true));
+        assert!(room.is_full());
+        assert!((0..INPUTS_MAX).all(|_| room.take(false)));
+        assert!(!room.take(false));
+        room.give_back(true);
+        assert!(room.take(true));
+        assert!(!room.take(false));
     }
 
     #[test]

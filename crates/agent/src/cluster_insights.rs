@@ -50,6 +50,12 @@ impl ClusterInputNews {
     pub(crate) fn set_counts(&self, counts: BTreeMap<String, (u64, u64)>) {
         *lock(&self.counts) = counts;
     }
+
+    /// The numbers that were set last.
+    #[cfg(test)]
+    pub(crate) fn counts(&self) -> BTreeMap<String, (u64, u64)> {
+        lock(&self.counts).clone()
+    }
 }
 
 /// Statements, or the reasons why they are not carried out, by the names of insights.
@@ -216,7 +222,8 @@ impl ClusterInsightsDesk {
             insights.set_inputs(|table| counts.get(table).copied().unwrap_or_default());
         }
         insights.decide(now_ns);
-        fabric.demand(shared.inputs.demand.all(demand(&insights)));
+        shared.inputs.demand.set_of_cluster(demand(&insights));
+        fabric.demand(shared.inputs.demand.all());
         let news = insights.news();
         for (nodes, text) in insights.due(now_ns) {
             let nodes: Vec<String> = nodes.iter().map(|node| node.to_string()).collect();

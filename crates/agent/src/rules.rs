@@ -35,9 +35,8 @@ pub(crate) use rule_loop::RuleLoop;
 
 /// The action of rules that have fired.
 pub(crate) trait RuleAction: Send + Sync {
-    /// Hands the call over. `scope` is that of the subject's stream (`u1000`, `all`), empty for the
-    /// node's own. May take as long as a call is synced to disk; gives why there is no call.
-    fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String>;
+    /// Hands the call over. May take as long as a call is synced to disk; gives why there is no call.
+    fn fire(&self, firing: &Firing) -> Result<(), String>;
 
     /// Rules whose earlier calls have come to nothing since this was asked last, and why.
     fn failures(&self) -> Vec<(String, String)> {

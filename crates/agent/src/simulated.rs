@@ -95,8 +95,8 @@ impl RecordedCalls {
 }
 
 impl RuleAction for RecordedCalls {
-    fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String> {
-        self.tell(&format!("{firing:?} {scope}"));
+    fn fire(&self, firing: &Firing) -> Result<(), String> {
+        self.tell(&format!("{firing:?}"));
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use crate::cluster::{ClusterSelector, cluster_selectors};
 use crate::leaf::{LeafFunction, LeafWakes, StreamFunction};
 use crate::report::{Firing, FiringSummary, RuleReport};
 use crate::statement::{self, RuleStatement};
-use crate::stream::{RuleStreams, StreamUse};
+use crate::stream::{RuleStream, RuleStreams, StreamUse};
 use crate::subject::{RuleDefinition, RuleSubject};
 use barograph_statement::{StatementError, StatementOutcome, UncertainValue};
 
@@ -136,26 +136,34 @@ impl Rules {
         }
     }
 
-    /// Takes a stream that appeared. One beyond the bounds is ignored; [`Rules::ignored`] counts
-    /// them.
-    pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
-        self.add(key, descriptor, false);
+    /// Takes a stream that appeared, of this scope (`u1000`, `all`; empty for the node's own
+    /// streams). One beyond the bounds is ignored; [`Rules::ignored`] counts them.
+    pub fn stream_added(&mut self, key: StreamKey, descriptor: &Descriptor, scope: &Arc<str>) {
+        self.add(key, RuleStream::new(descriptor, false, scope));
     }
 
     /// Takes a stream of some node of the cluster that appeared, by the descriptor with which rules
-    /// name it. Only selectors of such streams match it ([`Rules::cluster_reads`]).
-    pub fn cluster_stream_added(&mut self, key: StreamKey, descriptor: &Descriptor) {
-        self.add(key, descriptor, true);
+    /// name it, of a scope as in [`Rules::stream_added`]. Only selectors of such streams match it
+    /// ([`Rules::cluster_reads`]).
+    pub fn cluster_stream_added(
+        &mut self,
+        key: StreamKey,
+        descriptor: &Descriptor,
+        scope: &Arc<str>,
+    ) {
+        self.add(key, RuleStream::new(descriptor, true, scope));
     }
 
-    fn add(&mut self, key: StreamKey, descriptor: &Descriptor, is_of_cluster: bool) {
+    fn add(&mut self, key: StreamKey, stream: RuleStream) {
         self.stream_removed(key);
-        if !self.streams.add(key, descriptor, is_of_cluster) {
+        let descriptor = Arc::clone(&stream.descriptor);
+        let is_of_cluster = stream.is_of_cluster;
+        if !self.streams.add(key, stream) {
             self.ignored += 1;
             return;
         }
         for rule in 0..self.rules.len() {
-            self.meet(rule, key, (descriptor, is_of_cluster));
+            self.meet(rule, key, (&descriptor, is_of_cluster));
         }
     }
 
@@ -583,7 +591,7 @@ fn firing(
         target: subject.target(definition)?,
         nodes: definition.nodes.clone(),
         subject: subject.labels.clone(),
-        stream: subject.key,
+        scopes: subject.scopes(streams),
         fired_ns: now_ns,
         expires_ns: definition.expires_ns,
         explanation,

@@ -1,6 +1,9 @@
 //! The results of rules: each firing, and the state of each rule.
 
-use barograph_model::{Labels, StreamKey, Value};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use barograph_model::{Labels, Value};
 use serde_json::Value as Json;
 
 /// The call that is to be made because a condition became true.
@@ -19,8 +22,9 @@ pub struct Firing {
     pub nodes: Option<Vec<String>>,
     /// The labels of the subject.
     pub subject: Labels,
-    /// The subject's stream; `None` when it is not there.
-    pub stream: Option<StreamKey>,
+    /// The scopes of the subject, and of the streams whose values its functions have: only who may
+    /// read all of them may be told of the firing.
+    pub scopes: BTreeSet<Arc<str>>,
     /// Time of the firing, in ns since the epoch.
     pub fired_ns: i64,
     /// Longest wait of the call for its program, in ns.

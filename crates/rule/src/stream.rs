@@ -25,6 +25,8 @@ pub(crate) struct RuleStream {
     pub descriptor: Arc<Descriptor>,
     /// Whether it is a stream of some node under its name in the cluster.
     pub is_of_cluster: bool,
+    /// The scope that it is of (`u1000`, `all`); empty for the streams of a node itself.
+    pub scope: Arc<str>,
     pub newest: Option<Newest>,
     pub readers: Vec<StreamUse>,
     /// Windows, each with the number of leaves of subjects that use it.
@@ -43,6 +45,17 @@ pub(crate) struct Newest {
 }
 
 impl RuleStream {
+    pub(crate) fn new(descriptor: &Descriptor, is_of_cluster: bool, scope: &Arc<str>) -> Self {
+        Self {
+            descriptor: Arc::new(descriptor.clone()),
+            is_of_cluster,
+            scope: Arc::clone(scope),
+            newest: None,
+            readers: Vec::new(),
+            windows: Vec::new(),
+        }
+    }
+
     pub(crate) fn is_counter(&self) -> bool {
         self.descriptor.kind == Kind::Counter
     }
@@ -96,12 +109,7 @@ impl RuleStreams {
     }
 
     /// Adds a stream; returns whether there was room for it.
-    pub(crate) fn add(
-        &mut self,
-        key: StreamKey,
-        descriptor: &Descriptor,
-        is_of_cluster: bool,
-    ) -> bool {
+    pub(crate) fn add(&mut self, key: StreamKey, stream: RuleStream) -> bool {
         let at = key.0 as usize;
         if at >= self.limits.streams_max {
             return false;
@@ -109,13 +117,7 @@ impl RuleStreams {
         if at >= self.all.len() {
             self.all.resize_with(at + 1, || None);
         }
-        self.all[at] = Some(Box::new(RuleStream {
-            descriptor: Arc::new(descriptor.clone()),
-            is_of_cluster,
-            newest: None,
-            readers: Vec::new(),
-            windows: Vec::new(),
-        }));
+        self.all[at] = Some(Box::new(stream));
         true
     }
 

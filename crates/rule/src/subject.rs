@@ -3,6 +3,7 @@
 //!
 //! It stands alone because the engine decides when a subject is evaluated; this file evaluates it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use barograph_model::{CALL_PAYLOAD_BYTES_MAX, Descriptor, Labels, NS_PER_S, Name, StreamKey};
@@ -73,6 +74,8 @@ pub(crate) struct RuleSubject {
     /// The stream; `None` when it is gone, or never existed.
     pub key: Option<StreamKey>,
     pub descriptor: Option<Arc<Descriptor>>,
+    /// The scope of the stream, also when it is gone; empty if it never existed.
+    pub scope: Arc<str>,
     pub labels: Labels,
     pub since_ns: i64,
     /// The streams that each leaf may read.
@@ -100,6 +103,7 @@ impl RuleSubject {
         Self {
             key,
             descriptor,
+            scope: Arc::default(),
             labels,
             since_ns: now_ns,
             bound: vec![Vec::new(); leaves],
@@ -150,7 +154,6 @@ impl RuleSubject {
         streams: &RuleStreams,
         now_ns: i64,
     ) -> (SqlValue, Option<i64>) {
-        let bound = &self.bound[at];
         match leaf.of {
             LeafFunction::Label => {
                 let label = self.labels.get(leaf.selector.name.as_str());
@@ -161,7 +164,7 @@ impl RuleSubject {
             }
             LeafFunction::Absent => {
                 let seen_ns = |key: &StreamKey| Some(streams.get(*key)?.newest.as_ref()?.seen_ns);
-                let seen_ns = bound.iter().filter_map(seen_ns).max();
+                let seen_ns = self.bound[at].iter().filter_map(seen_ns).max();
                 let last_ns = seen_ns.unwrap_or(i64::MIN).max(self.last_ns[at]);
                 let from_ns = if last_ns == i64::MIN {
                     self.since_ns
@@ -176,15 +179,28 @@ impl RuleSubject {
             }
             _ => {}
         }
+        match self.chosen(at, streams) {
+            Some(stream) => of_stream(leaf, stream, now_ns),
+            None => (SqlValue::Null, None),
+        }
+    }
+
+    /// The stream whose value a leaf has: the one with the newest sample.
+    fn chosen<'s>(&self, at: usize, streams: &'s RuleStreams) -> Option<&'s RuleStream> {
         let newest = |key: &StreamKey| {
             let stream = streams.get(*key)?;
             Some((stream.newest.as_ref()?.ts, key.0, stream))
         };
-        let newest = bound.iter().filter_map(newest);
-        let Some((_, _, stream)) = newest.max_by_key(|(ts, key, _)| (*ts, *key)) else {
-            return (SqlValue::Null, None);
-        };
-        of_stream(leaf, stream, now_ns)
+        let newest = self.bound[at].iter().filter_map(newest);
+        let newest = newest.max_by_key(|(ts, key, _)| (*ts, *key));
+        newest.map(|(_, _, stream)| stream)
+    }
+
+    /// The scopes of its own stream, and of those whose values its leaves have.
+    pub(crate) fn scopes(&self, streams: &RuleStreams) -> BTreeSet<Arc<str>> {
+        let chosen = (0..self.bound.len()).filter_map(|at| self.chosen(at, streams));
+        let scopes = chosen.map(|stream| Arc::clone(&stream.scope));
+        scopes.chain([Arc::clone(&self.scope)]).collect()
     }
 
     /// The firing of this subject, with its payload and explanation.

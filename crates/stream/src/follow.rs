@@ -68,9 +68,18 @@ impl PartId {
 
     /// Whether this is the segment of another node itself, not that of a scope of it.
     pub fn is_mirror_of_node(&self) -> bool {
-        // The path of a scope in a mirror has two more steps. A node may have the name of any of
-        // them.
-        self.is_mirror && self.scope.matches('/').count() == 1
+        self.is_mirror && self.scope_name().is_empty()
+    }
+
+    /// Name of the scope at its node, such as `u1000`; empty for the segment of a node itself, this
+    /// one's or a mirror.
+    pub fn scope_name(&self) -> &str {
+        match self.is_mirror {
+            // The path of a scope in a mirror has two steps more than that of the mirror. A node may
+            // have the name of any of them.
+            true => self.scope.split('/').nth(3).unwrap_or_default(),
+            false => &self.scope,
+        }
     }
 }
 
@@ -225,6 +234,14 @@ impl<S: FollowedStream> SegmentFollower<S> {
     pub fn set_mirrors(&mut self, has_mirrors: bool) {
         if self.has_mirrors != has_mirrors {
             self.has_mirrors = has_mirrors;
+            self.looked_ns = None;
+        }
+    }
+
+    /// Chooses the scopes that are followed, from the next [`Self::follow`] on.
+    pub fn set_scopes(&mut self, scopes: ScopeChoice) {
+        if self.scopes != scopes {
+            self.scopes = scopes;
             self.looked_ns = None;
         }
     }

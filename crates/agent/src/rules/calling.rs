@@ -1,5 +1,6 @@
 //! The way from a rule that has fired to a call into programs.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -82,10 +83,10 @@ impl ProgramCalls {
 }
 
 impl RuleAction for ProgramCalls {
-    fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String> {
-        let only_user = only_user(scope)?;
+    fn fire(&self, firing: &Firing) -> Result<(), String> {
+        let only_user = only_user(&firing.scopes)?;
         let (rule, call, why) = (&firing.rule, &firing.call, &firing.explanation);
-        info!(rule, call, scope, why, "a rule has fired");
+        info!(rule, call, ?only_user, why, "a rule has fired");
         if let Some(nodes) = &firing.nodes {
             return self.fire_on_nodes(firing, (nodes, only_user));
         }
@@ -148,10 +149,17 @@ fn failure(answer: Result<Json, ControlFault>) -> Option<String> {
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-/// The user whose programs may get values of a stream of this scope; `None`: all users.
-fn only_user(scope: &str) -> Result<Option<u32>, String> {
-    if scope.is_empty() || scope == SCOPE_OF_ALL {
+/// The user whose programs may get values of streams of all these scopes; `None`: all users.
+fn only_user(scopes: &BTreeSet<Arc<str>>) -> Result<Option<u32>, String> {
+    let is_private = |scope: &&Arc<str>| !scope.is_empty() && &***scope != SCOPE_OF_ALL;
+    let mut private = scopes.iter().filter(is_private);
+    let Some(scope) = private.next() else {
         return Ok(None);
+    };
+    if let Some(other) = private.next() {
+        return Err(format!(
+            "what only {scope} may read and what only {other} may read call nobody together"
+        ));
     }
     let uid = scope.strip_prefix('u').and_then(|uid| uid.parse().ok());
     // Calls are addressed by user: the group of each program would have to be looked up.
@@ -193,11 +201,23 @@ mod tests {
 
     #[test]
     fn private_values_are_told_to_their_user_alone() {
-        assert_eq!(only_user(""), Ok(None));
-        assert_eq!(only_user("all"), Ok(None));
-        assert_eq!(only_user("u1000"), Ok(Some(1000)));
-        for scope in ["g100", "u", "u-1", "x"] {
-            assert!(only_user(scope).is_err(), "{scope}");
+        let only_user = |scopes: &[&str]| {
+            let scopes = scopes.iter().map(|&scope| scope.into());
+            only_user(&scopes.collect())
+        };
+        assert_eq!(only_user(&[""]), Ok(None));
+        assert_eq!(only_user(&["", "all"]), Ok(None));
+        assert_eq!(only_user(&["u1000"]), Ok(Some(1000)));
+        assert_eq!(only_user(&["", "all", "u1000"]), Ok(Some(1000)));
+        for scopes in [
+            &["g100"][..],
+            &["u"],
+            &["u-1"],
+            &["x"],
+            &["u1000", "u1001"],
+            &["g100", "u1000"],
+        ] {
+            assert!(only_user(scopes).is_err(), "{scopes:?}");
         }
     }
 }

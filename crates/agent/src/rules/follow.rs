@@ -11,10 +11,10 @@ use barograph_stream::{
     DirectoryEntry, LOOK_NS, RunDir, ScopeChoice, SegmentFollower, SegmentPart, SegmentTicks,
     StreamReader,
 };
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::backfill::{FoundPast, FoundPasts, PastStream};
-use crate::cluster_inputs::{INPUTS_MAX, of_node};
+use crate::cluster_inputs::{InputRoom, of_node};
 
 /// All segments, and the streams in them.
 pub(super) struct StreamFollower {
@@ -24,18 +24,14 @@ pub(super) struct StreamFollower {
     /// The number of the follower's changes that the rules have seen.
     changes: Option<u64>,
     parts: Vec<Part>,
-    /// Scope of each key.
-    scopes: HashMap<StreamKey, Arc<str>>,
     free: Vec<u32>,
     next_key: u32,
     /// Whether this node is in a cluster.
     is_clustered: bool,
     /// The selectors of streams of all nodes that the parts have been searched for.
     cluster_reads: Arc<[ClusterSelector]>,
-    /// The number of streams of all nodes.
-    cluster_streams: usize,
-    /// Whether there were more of them than there is room for.
-    is_full: bool,
+    /// The room for streams of all nodes.
+    room: InputRoom,
     /// The version of the rules for which `is_read` of each stream holds.
     version: Option<u64>,
     samples: Vec<Sample>,
@@ -48,8 +44,7 @@ struct Part {
     followed: Arc<SegmentPart<DirectoryEntry>>,
     /// By slot and generation, so that streams get their keys, and are read, in a given order.
     streams: StreamsBySlot,
-    /// The streams that rules read under their names in the cluster: of the node's own segment and
-    /// of those of other nodes, not of scopes, which only some users may read.
+    /// The streams that rules read under their names in the cluster.
     of_cluster: StreamsBySlot,
 }
 
@@ -74,13 +69,11 @@ impl StreamFollower {
             follower: None,
             changes: None,
             parts: Vec::new(),
-            scopes: HashMap::new(),
             free: Vec::new(),
             next_key: 0,
             is_clustered,
             cluster_reads: Arc::default(),
-            cluster_streams: 0,
-            is_full: false,
+            room: InputRoom::new("rules"),
             version: None,
             samples: Vec::new(),
             wanted: HashMap::new(),
@@ -91,12 +84,6 @@ impl StreamFollower {
     pub(super) fn ticks(&self) -> SegmentTicks {
         let follower = self.follower.as_ref();
         follower.map_or_else(SegmentTicks::default, SegmentFollower::ticks)
-    }
-
-    /// The scope that a stream is of; empty for the node's own and for those of other nodes, which
-    /// all users may read.
-    pub(super) fn scope_of(&self, key: StreamKey) -> &str {
-        self.scopes.get(&key).map_or("", |scope| scope)
     }
 
     /// Tells the rules all that is new at `now_ns`, in ns since the epoch.
@@ -160,12 +147,11 @@ impl StreamFollower {
             self.parts.push(part);
         }
         for part in before {
-            self.cluster_streams -= part.of_cluster.len();
-            for stream in part
-                .streams
-                .into_values()
-                .chain(part.of_cluster.into_values())
-            {
+            for stream in part.streams.into_values() {
+                self.forget(stream.key, rules);
+            }
+            for stream in part.of_cluster.into_values() {
+                self.room.give_back(is_publication(&part.followed));
                 self.forget(stream.key, rules);
             }
         }
@@ -173,7 +159,7 @@ impl StreamFollower {
             self.read_directory(*place, rules);
         }
         // Streams that were left out may have room now.
-        let all_anew = has_new_reads || self.is_full;
+        let all_anew = has_new_reads || self.room.is_full();
         for place in (0..self.parts.len()).filter(|at| all_anew || changed.contains(at)) {
             self.read_cluster(place, rules);
         }
@@ -186,11 +172,8 @@ impl StreamFollower {
         let id = &followed.id;
         let reads = &self.cluster_reads;
         let is_wanted = |entry: &&Arc<DirectoryEntry>| {
-            let is_of_node = id.is_of_node() || id.is_mirror_of_node();
-            is_of_node
-                && reads
-                    .iter()
-                    .any(|read| read.matches(&entry.descriptor, &id.node))
+            let mut reads = reads.iter();
+            reads.any(|read| read.matches(&entry.descriptor, &id.node))
         };
         let wanted = followed.streams.iter().filter(is_wanted);
         let wanted: BTreeMap<(usize, u16), _> =
@@ -214,43 +197,38 @@ impl StreamFollower {
             part.of_cluster.insert(*slot, stream);
             false
         });
-        self.cluster_streams -= gone.len();
+        let is_publication = is_publication(&followed);
         for stream in gone {
+            self.room.give_back(is_publication);
             self.forget(stream.key, rules);
         }
+        let scope: Arc<str> = id.scope_name().into();
         for (slot, entry) in new {
             let Some(descriptor) = of_node(&entry.descriptor, &id.node) else {
                 continue;
             };
-            if self.cluster_streams >= INPUTS_MAX {
-                if !std::mem::replace(&mut self.is_full, true) {
-                    warn!("rules read {INPUTS_MAX} streams of all nodes, and no further ones");
-                }
+            if !self.room.take(is_publication) {
                 return;
             }
-            let key = self.key("".into());
-            rules.cluster_stream_added(key, &descriptor);
+            let key = self.key();
+            rules.cluster_stream_added(key, &descriptor, &scope);
             let stream = Followed::of(key, &followed, entry);
             self.parts[at].of_cluster.insert(slot, stream);
-            self.cluster_streams += 1;
         }
     }
 
-    /// A free key, for a stream of this scope.
-    fn key(&mut self, scope: Arc<str>) -> StreamKey {
-        let key = StreamKey(self.free.pop().unwrap_or_else(|| {
-            self.next_key += 1;
-            self.next_key - 1
-        }));
-        self.scopes.insert(key, scope);
+    /// A free key.
+    fn key(&mut self) -> StreamKey {
         // Whether it is read is asked again.
         self.version = None;
-        key
+        StreamKey(self.free.pop().unwrap_or_else(|| {
+            self.next_key += 1;
+            self.next_key - 1
+        }))
     }
 
     fn forget(&mut self, key: StreamKey, rules: &mut Rules) {
         rules.stream_removed(key);
-        self.scopes.remove(&key);
         self.wanted.remove(&key);
         self.free.push(key.0);
     }
@@ -275,8 +253,8 @@ impl StreamFollower {
             if self.parts[at].streams.contains_key(&id) {
                 continue;
             }
-            let key = self.key(followed.id.scope.clone());
-            rules.stream_added(key, &entry.descriptor);
+            let key = self.key();
+            rules.stream_added(key, &entry.descriptor, &followed.id.scope);
             let stream = Followed::of(key, &followed, entry);
             self.parts[at].streams.insert(id, stream);
         }
@@ -365,6 +343,11 @@ impl Part {
             .values_mut()
             .chain(self.of_cluster.values_mut())
     }
+}
+
+/// Whether it has what applications publish, on any node.
+fn is_publication(part: &SegmentPart<DirectoryEntry>) -> bool {
+    !part.id.scope_name().is_empty()
 }
 
 impl Followed {

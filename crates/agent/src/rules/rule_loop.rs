@@ -39,7 +39,7 @@ pub(crate) struct RuleLoop {
     order: Option<PastOrder>,
     /// Requests since the rules were evaluated last.
     fills: usize,
-    fired: Vec<(Firing, String)>,
+    fired: Vec<Firing>,
     published: Json,
     next_document_ns: i64,
 }
@@ -143,12 +143,10 @@ impl RuleLoop {
     /// step.
     fn evaluate(&mut self, monotonic_ns: i64, now_ns: i64) -> i64 {
         let mut state = self.shared.lock();
-        let (fired, follower) = (&mut self.fired, &self.follower);
-        state.rules.evaluate(now_ns, &mut |firing| {
-            let scope = firing.stream.map_or("", |key| follower.scope_of(key));
-            let scope = scope.to_owned();
-            fired.push((firing, scope));
-        });
+        let fired = &mut self.fired;
+        state
+            .rules
+            .evaluate(now_ns, &mut |firing| fired.push(firing));
         let due_ns = state.rules.next_deadline_ns();
         let is_written = monotonic_ns < self.next_document_ns && self.fired.is_empty();
         let news = (!is_written).then(|| document(&state));
@@ -165,8 +163,8 @@ impl RuleLoop {
     /// Hands over the firings, without the lock.
     fn call(&mut self) {
         let mut failures = self.shared.action.failures();
-        for (firing, scope) in self.fired.drain(..) {
-            if let Err(reason) = self.shared.action.fire(&firing, &scope) {
+        for firing in self.fired.drain(..) {
+            if let Err(reason) = self.shared.action.fire(&firing) {
                 failures.push((firing.rule, reason));
             }
         }

@@ -138,7 +138,7 @@ impl Rules {
         let (Some(rule), Some(stream)) = (&mut self.rules[at], self.streams.get(key)) else {
             return;
         };
-        let descriptor = stream.descriptor.clone();
+        let (descriptor, scope) = (stream.descriptor.clone(), stream.scope.clone());
         if !rule.was_met {
             rule.was_met = true;
             // The one that stood for no stream.
@@ -158,6 +158,7 @@ impl Rules {
         if let Some(back) = rule.subjects.iter().position(has_come_back) {
             if let Some(subject) = &mut rule.subjects[back] {
                 subject.key = Some(key);
+                subject.scope = scope;
             }
             rule.of_key.insert(key, back as u32);
             self.bind_own(at, back as u32, key);
@@ -174,7 +175,10 @@ impl Rules {
         }
         let labels = descriptor.labels.clone();
         let leaves = self.leaves(at);
-        let subject = RuleSubject::new(Some(key), Some(descriptor), labels, leaves, self.now_ns);
+        let subject = RuleSubject {
+            scope,
+            ..RuleSubject::new(Some(key), Some(descriptor), labels, leaves, self.now_ns)
+        };
         let subject = self.add_subject(at, subject);
         if let Some(rule) = &mut self.rules[at] {
             rule.of_key.insert(key, subject);

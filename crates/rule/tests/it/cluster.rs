@@ -16,7 +16,7 @@ fn streams_of_all_nodes_are_matched_by_their_selectors_alone() {
     for (at, node) in ["a", "b"].into_iter().enumerate() {
         let key = StreamKey(100 + at as u32);
         let stream = described(&format!("cluster.disk.busy{{node={node}}}"));
-        rig.rules.cluster_stream_added(key, &stream);
+        rig.rules.cluster_stream_added(key, &stream, &"".into());
         rig.rules.sample(key, &Sample::measured(rig.now, 2.0));
     }
     rig.set("load", 2.0);

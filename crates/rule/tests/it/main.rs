@@ -7,3 +7,4 @@ mod equal;
 mod past;
 mod rig;
 mod rules;
+mod scopes;

@@ -59,9 +59,15 @@ impl RuleRig {
     }
 
     pub(crate) fn add(&mut self, text: &str) -> StreamKey {
+        self.add_of(text, "")
+    }
+
+    /// Adds a stream of this scope.
+    pub(crate) fn add_of(&mut self, text: &str, scope: &str) -> StreamKey {
         let key = StreamKey(self.next_key);
         self.next_key += 1;
-        self.rules.stream_added(key, &described(text));
+        self.rules
+            .stream_added(key, &described(text), &scope.into());
         self.keys.insert(text.to_owned(), key);
         key
     }

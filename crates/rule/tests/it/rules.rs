@@ -555,7 +555,7 @@ proptest! {
             match step {
                 Hostile::Add(key, name) => {
                     let name = ["a.count{i=1}", "b.bytes", "c"][name as usize];
-                    rules.stream_added(StreamKey(key), &described(name));
+                    rules.stream_added(StreamKey(key), &described(name), &"".into());
                 }
                 Hostile::Remove(key) => rules.stream_removed(StreamKey(key)),
                 Hostile::Sample(key, ts, v) => {

@@ -83,12 +83,20 @@ impl ClusterRig {
 
     /// Feeds the rules two seconds later, evaluates them, and gives what has fired.
     fn step(&mut self) -> Vec<String> {
+        let fired = self.fire();
+        let names = fired.iter().map(|f| format!("{}{}", f.rule, f.subject));
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+
+    /// The same, with all that is known of the firings.
+    fn fire(&mut self) -> Vec<Firing> {
         self.now_ns += 2 * NS_PER_S;
         self.follower.feed(&mut self.rules, self.now_ns);
         let mut fired = Vec::new();
-        let mut fire = |firing: Firing| fired.push(format!("{}{}", firing.rule, firing.subject));
-        self.rules.evaluate(self.now_ns, &mut fire);
-        fired.sort();
+        self.rules
+            .evaluate(self.now_ns, &mut |firing| fired.push(firing));
         fired
     }
 
@@ -98,7 +106,7 @@ impl ClusterRig {
         let parts = &self.follower.parts;
         let own = parts.iter().map(|part| part.streams.len()).sum();
         let of_cluster = parts.iter().map(|part| part.of_cluster.len()).sum();
-        assert_eq!(self.follower.cluster_streams, of_cluster);
+        assert_eq!(self.follower.room.held(), of_cluster);
         (parts.len(), own, of_cluster)
     }
 }
@@ -119,11 +127,6 @@ fn mirrors_are_followed_while_a_rule_reads_them() {
     assert_eq!((own.name.as_str(), own.subjects), ("own", 2));
     rig.own.put(rig.now_ns, 8);
     assert_eq!(rig.step(), ["high{node=a}", "own"]);
-    for part in &rig.follower.parts {
-        for stream in part.of_cluster.values() {
-            assert_eq!(rig.follower.scope_of(stream.key), "");
-        }
-    }
     let narrow = HIGH.replace("level'", "level{node=b}'");
     rig.execute(&narrow.replace("CREATE", "CREATE OR REPLACE"));
     rig.step();
@@ -230,15 +233,67 @@ fn the_past_of_a_window_is_that_of_the_mirror() {
 }
 
 #[test]
-fn what_only_some_users_of_another_node_may_read_is_no_stream_of_all_nodes() {
+fn publications_of_all_nodes_fire_for_their_readers() {
     let mut rig = ClusterRig::new(true);
-    let mirror = RunDir::new(rig.dir.path()).mirror("b");
-    for scope in ["u1000", "all"] {
-        let mut published = NodeRig::new(&mirror.scope(scope), "b");
-        published.put(rig.now_ns, 9);
+    let own = RunDir::new(rig.dir.path());
+    let places = [own.scope("all"), own.mirror("b").scope("all")];
+    let private = [own.scope("u1000"), own.mirror("b").scope("u1000")];
+    let mut published = Vec::new();
+    for (at, dir) in places.iter().chain(&private).enumerate() {
+        let mut segment = NodeRig::new(dir, ["a", "b"][at % 2]);
+        segment.put(rig.now_ns, 9);
+        published.push(segment);
     }
     rig.execute(HIGH);
-    assert_eq!(rig.step(), [] as [&str; 0]);
+    let told = |fired: Vec<Firing>| {
+        let one = |f: &Firing| format!("{} for {:?}", f.subject, f.scopes);
+        let mut told: Vec<String> = fired.iter().map(one).collect();
+        told.sort();
+        told
+    };
+    let each = [
+        "{node=a} for {\"all\"}",
+        "{node=a} for {\"u1000\"}",
+        "{node=b} for {\"all\"}",
+        "{node=b} for {\"u1000\"}",
+    ];
+    assert_eq!(told(rig.fire()), each);
     let (_, own, of_cluster) = rig.followed();
-    assert_eq!((own, of_cluster), (2, 2), "a.level of both nodes");
+    assert_eq!(
+        (own, of_cluster),
+        (6, 6),
+        "a.level of both nodes and of their scopes"
+    );
+    // What a rule tells beside the subject counts as well, also when that is of a node.
+    let both = "CREATE RULE both WHEN latest('cluster.b.level{node=b}') = 1 CALL 'x' \
+                PAYLOAD latest('cluster.a.level{node=b}')";
+    rig.execute("DROP RULE high");
+    rig.execute(both);
+    assert_eq!(rig.fire(), []);
+    published[3].put(rig.now_ns, 10);
+    let sample = Sample::measured(rig.now_ns, 1);
+    rig.other.segment.heartbeat(rig.now_ns);
+    rig.other.writers[1].append(&sample).unwrap();
+    assert_eq!(told(rig.fire()), ["{node=b} for {\"\", \"u1000\"}"]);
+    // A program that has ended is told to its readers alone.
+    for segment in [1, 3] {
+        published[segment].put(rig.now_ns, 9);
+    }
+    rig.other.put(rig.now_ns, 9);
+    rig.execute(
+        "CREATE OR REPLACE RULE both WHEN absent('cluster.a.level{node=b}', '3 s') CALL 'x'",
+    );
+    assert_eq!(rig.fire(), []);
+    drop(published.pop());
+    std::fs::remove_dir_all(private[1].path()).unwrap();
+    let mut fired = Vec::new();
+    for _ in 0..5 {
+        published[1].put(rig.now_ns, 9);
+        rig.other.put(rig.now_ns, 9);
+        fired.extend(rig.fire());
+    }
+    assert_eq!(told(fired), ["{node=b} for {\"u1000\"}"]);
+    rig.execute("DROP RULE both");
+    rig.step();
+    assert_eq!(rig.followed().2, 0);
 }

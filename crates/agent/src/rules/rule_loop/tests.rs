@@ -16,12 +16,12 @@ use super::*;
 struct RecordedCalls(Mutex<(Vec<String>, bool)>);
 
 impl RuleAction for RecordedCalls {
-    fn fire(&self, firing: &Firing, scope: &str) -> Result<(), String> {
+    fn fire(&self, firing: &Firing) -> Result<(), String> {
         let mut recorded = self.0.lock().unwrap();
         if recorded.1 {
             return Err("nobody is there".into());
         }
-        recorded.0.push(format!("{}{scope}", firing.rule));
+        recorded.0.push(firing.rule.clone());
         Ok(())
     }
 }
