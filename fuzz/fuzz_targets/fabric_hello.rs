@@ -1,4 +1,5 @@
-//! Reads any text as the key of a hello, and any bytes as a hello: what is read is what was written.
+//! Reads any text as the key of a hello, and any bytes as a hello: what is read is what was
+//! written.
 
 #![no_main]
 

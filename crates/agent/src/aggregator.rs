@@ -1,8 +1,8 @@
-//! The histories of other nodes that this one keeps: for each node an archive of its own, and one of each scope
-//! of its applications, which the feeds of the node fill.
+//! The histories of other nodes that this one keeps: for each node an archive of its own, and one
+//! of each scope of its applications, which the feeds of the node fill.
 //!
-//! The archive has the series, lives and numbers of the owner's, so that a feed goes on exactly where
-//! the archive ends, and the histories that two aggregators keep of one node can be merged.
+//! The archive has the series, lives and numbers of the owner's, so that a feed goes on exactly
+//! where the archive ends, and the histories that two aggregators keep of one node can be merged.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
-use crate::scope_places::ScopePlaces;
+use crate::scope_places::{HistoryKey, ScopePlaces};
 
 /// Directory of the histories, in the state directory.
 const AGGREGATED_DIR: &str = "aggregated";
@@ -52,24 +52,25 @@ const BEFORE_BEATS: u32 = 120;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AggregatorConfig {
-    /// Streams of other nodes whose history is kept, as patterns such as `disk.*`. Empty: none. They
-    /// are mirrored too, whether or not `cluster.mirror` names them. Patterns that match `app.*` keep what
-    /// applications publish there, as far as `cluster.publications` takes it, for those who may read it.
+    /// Streams of other nodes whose history is kept, as patterns such as `disk.*`. Empty: none.
+    /// They are mirrored too, whether or not `cluster.mirror` names them. Patterns that match
+    /// `app.*` keep what applications publish there, as far as `cluster.publications` takes it, for
+    /// those who may read it.
     pub streams: Vec<String>,
     /// Names of the nodes whose history is kept, as patterns such as `rack1-*`.
     pub nodes: Vec<String>,
-    /// Directory of the histories, one archive for each node, with those of its applications' scopes
-    /// below; empty: `aggregated` in the state directory.
+    /// Directory of the histories, one archive for each node, with those of its applications'
+    /// scopes below; empty: `aggregated` in the state directory.
     pub dir: PathBuf,
     /// Longest time until a sample is synced to disk, and acknowledged to its owner, in seconds,
     /// 0.001 to 10.
     pub commit_seconds: f64,
-    /// Most bytes of the files of all nodes together; beyond that the largest archive loses its oldest
-    /// files.
+    /// Most bytes of the files of all nodes together; beyond that the largest archive loses its
+    /// oldest files.
     pub bytes_max: u64,
-    /// Where each sealed file of the histories is copied to, as in `archive.target`, with the options of
-    /// `archive.target_options`; empty: nowhere. The nodes themselves then copy nothing there: a sample would
-    /// be in two files.
+    /// Destination to which each sealed file of the histories is copied, as in `archive.target`,
+    /// with the options of `archive.target_options`; empty: nowhere. The nodes themselves then copy
+    /// nothing there: a sample would be in two files.
     pub target: String,
 }
 
@@ -123,15 +124,12 @@ pub(crate) struct NodeHistories {
     shared: Arc<AggregatorParts>,
     nodes: Vec<Pattern>,
     opening: BTreeMap<HistoryKey, Job<Result<NodeHistory, String>>>,
-    /// What could not be opened, with the reason and the wait before the next attempt.
+    /// Histories that could not be opened, with the reason and the wait before the next attempt.
     failed: BTreeMap<HistoryKey, (Backoff, String)>,
     places: ScopePlaces,
 }
 
-/// A node, and a scope of its applications; an empty one stands for the node's own streams.
-pub(crate) type HistoryKey = (String, String);
-
-/// What all histories have in common.
+/// Configuration and handles that all histories share.
 struct AggregatorParts {
     dir: PathBuf,
     selectors: Vec<Selector>,
@@ -297,7 +295,8 @@ impl AggregatorParts {
             dir.push(SCOPES_DIR);
             make_public_dir(&dir)?;
             dir.push(scope);
-            // Where there are no access-control lists, the agent alone may read it, as the mirror says.
+            // Where there are no access-control lists, the agent alone may read it, as the mirror
+            // says.
             make_scope_dir(&dir, reader)?;
         }
         // The history is lost if the names of the directories above it are.

@@ -107,8 +107,8 @@ impl ClusterDemand {
         })
     }
 
-    /// All that is needed: the streams without which something is not computed come before those that
-    /// somebody looks at.
+    /// All that is needed: the streams without which something is not computed come before those
+    /// that somebody looks at.
     pub(crate) fn all(&self) -> Vec<StreamDemand> {
         let demands = self.lock();
         let insights = demands.insights.union(&demands.of_cluster);

@@ -1,9 +1,10 @@
-//! The inputs of insights over the cluster: for each stream of this node and of the mirrored ones, the
-//! stream `cluster.<name>` with the label `node`, in the graph alone.
+//! The inputs of insights over the cluster: for each stream of this node and of the mirrored ones,
+//! the stream `cluster.<name>` with the label `node`, in the graph alone.
 //!
-//! They have the names of SQL's tables over all nodes, so that an insight is a SELECT that was tried in
-//! SQL. Of publications these are the ones that everyone may read, since everyone reads what insights
-//! make of them, and only the metrics that an insight names. Once a second the sampling loop reads what has changed in memory; it waits for no other node.
+//! They have the names of SQL's tables over all nodes, so that an insight is a SELECT that was
+//! tried in SQL. Of publications these are the ones that everyone may read, since everyone reads
+//! what insights make of them, and only the metrics that an insight names. Once a second the
+//! sampling loop reads what has changed in memory; it waits for no other node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use tracing::{debug, warn};
 
 use crate::cluster_insights::ClusterInputNews;
 
-/// Most streams of all nodes that insights read, and most that rules read. Further ones are left out,
-/// which is logged once.
+/// Most streams of all nodes that insights read, and most that rules read. Further ones are left
+/// out, which is logged once.
 const INPUTS_MAX: usize = 16_384;
 /// Most publications on all nodes that insights read, and most that rules read, beside the streams
 /// of the nodes themselves: what users publish takes no room from these. Further ones are left out,
@@ -97,8 +98,8 @@ impl InputRoom {
 /// The streams of all nodes, as inputs of the graph.
 pub(crate) struct ClusterInputs {
     run_dir: RunDir,
-    /// The scopes of publications that may be inputs. Other nodes read insights, so those that do not
-    /// leave this node are none.
+    /// The scopes of publications that may be inputs. Other nodes read insights, so those that do
+    /// not leave this node are none.
     scopes: ScopeChoice,
     /// `None` until the node's own segment could be opened.
     follower: Option<SegmentFollower<DirectoryEntry>>,
@@ -115,7 +116,7 @@ pub(crate) struct ClusterInputs {
     room: InputRoom,
     /// The tables of publications that insights read.
     publications: BTreeSet<String>,
-    /// What others are told of the inputs.
+    /// State of the inputs that other threads read.
     news: Arc<ClusterInputNews>,
 }
 
@@ -157,13 +158,13 @@ impl ClusterInputs {
         }
     }
 
-    /// What is told of the inputs, from now on.
+    /// State of the inputs, which is kept up to date.
     pub(crate) fn news(&self) -> Arc<ClusterInputNews> {
         Arc::clone(&self.news)
     }
 
-    /// Tells which streams the insights of this node read. The built-in ones read only what is mirrored
-    /// anyway, and demand nothing.
+    /// Tells which streams the insights of this node read. The built-in ones read only what is
+    /// mirrored anyway, and demand nothing.
     pub(crate) fn tell_demand(&self, graph: &Graph) {
         let reports = graph.reports();
         let made = reports.iter().filter(|report| !report.builtin);
@@ -324,8 +325,8 @@ impl ClusterInput {
     }
 }
 
-/// The stream as one of several nodes, by the name that insights, rules and SQL know; `None` if its name or
-/// its labels have no room for that.
+/// The stream as one of several nodes, by the name that insights, rules and SQL know; `None` if its
+/// name or its labels have no room for that.
 pub(crate) fn of_node(descriptor: &Descriptor, node: &str) -> Option<Descriptor> {
     let name = Name::new(format!("{CLUSTER_PREFIX}{}", descriptor.name)).ok()?;
     let labels = descriptor.labels.iter();

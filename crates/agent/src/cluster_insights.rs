@@ -2,8 +2,8 @@
 //! fabric's thread exchanges them with other nodes and decides which ones this node computes, and a
 //! job has the sampling loop compute these.
 //!
-//! What they are and where they run is `barograph_insight::ClusterInsights`; here is what that
-//! needs from an agent: a file, the loop, and the way to other nodes.
+//! `barograph_insight::ClusterInsights` decides what they are and where they run; this module has
+//! what that needs from an agent: a file, the loop, and the way to other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -172,7 +172,7 @@ impl ClusterConfig {
 }
 
 impl ClusterConfig {
-    /// What the node does in the cluster.
+    /// Configuration of the node's part in the cluster.
     pub(crate) fn node(&self, run_dir: &RunDir, incarnation: Incarnation) -> NodeConfig {
         let kept = match self.aggregator.streams.is_empty() {
             true => &[],
@@ -255,7 +255,7 @@ impl ClusterConfig {
     }
 }
 
-/// What answers other nodes on this one, and the way to ask them.
+/// Services that answer other nodes on this one, and the way to ask them.
 pub(crate) struct NodeServices {
     /// The insights of the cluster, and the way to have them computed; `None` if this node is in
     /// none.

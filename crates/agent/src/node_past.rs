@@ -1,5 +1,5 @@
-//! The past of this node's streams for nodes that keep its history: what the rings no longer hold is
-//! read from the archive.
+//! The past of this node's streams for nodes that keep its history: what the rings no longer hold
+//! is read from the archive.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,8 +18,8 @@ use barograph_recorder::Work;
 use barograph_stream::{AGENT_DOCUMENT, AgentDocument, RunDir};
 use tracing::warn;
 
-/// Most readings of this node's own archive at a time, for all nodes together. So many more are of archives of
-/// scopes.
+/// Most readings of this node's own archive at a time, for all nodes together. So many more are of
+/// archives of scopes.
 const READINGS_MAX: usize = 4;
 /// Most samples of a reading.
 const SAMPLES_MAX: usize = 1 << 16;
@@ -29,13 +29,13 @@ const BYTES_MAX: usize = 4 << 20;
 const RUN_SAMPLES_MAX: usize = 1_024;
 /// Most bytes of the values of a run, or one value: it is sent in one frame.
 const RUN_BYTES_MAX: usize = 128 << 10;
-/// How far before the end of a series its missing samples are looked for at first, in ns. They are
-/// nearly always those of the last minutes.
+/// Time before the end of a series in which its missing samples are looked for at first, in ns.
+/// They are nearly always those of the last minutes.
 const BACK_NS: i64 = 600 * NS_PER_S;
 /// The factor of each further attempt.
 const BACK_FACTOR: i64 = 8;
-/// Most by which the time of a sample is before that of one with a lower number, in ns: a clock was set back,
-/// or an insight over all nodes has the time of one whose clock is behind.
+/// Most by which the time of a sample is before that of one with a lower number, in ns: a clock was
+/// set back, or an insight over all nodes has the time of one whose clock is behind.
 const BACKWARDS_NS: i64 = 3_600 * NS_PER_S;
 
 /// Has the fabric take what was read.
@@ -55,7 +55,7 @@ pub(crate) struct ArchivedPast {
 /// The archives of the scopes of this node's applications, as far as other nodes read them.
 struct ScopePasts {
     run_dir: RunDir,
-    /// Those that a feed has, by scope.
+    /// Readers of the past that a feed holds, by scope.
     pasts: Mutex<BTreeMap<String, Weak<ArchivedPast>>>,
     /// Number of readings of them under way.
     readings: Arc<AtomicUsize>,
@@ -71,8 +71,8 @@ struct PastArchive {
     is_failing: Arc<AtomicBool>,
 }
 
-/// The place of a reading among those under way. The reading and its job share it: a job goes on when
-/// nobody waits for it any more.
+/// The place of a reading among those under way. The reading and its job share it: a job goes on
+/// when nobody waits for it any more.
 struct ReadingPlace(Arc<AtomicUsize>);
 
 impl ReadingPlace {
@@ -91,8 +91,8 @@ impl Drop for ReadingPlace {
 }
 
 impl ArchivedPast {
-    /// The archive of a node's own streams in `dir`, and those that the documents of the scopes below its
-    /// run directory name.
+    /// The archive of a node's own streams in `dir`, and those that the documents of the scopes
+    /// below its run directory name.
     pub(crate) fn new(
         (dir, run_dir): (PathBuf, &RunDir),
         node: &str,
@@ -127,8 +127,8 @@ impl ArchivedPast {
         self.archive.reader.root()
     }
 
-    /// Has a job read the archive; `panicked` is what it has found if it panics. `None` if there is no
-    /// place or no thread for it at present.
+    /// Has a job read the archive; `panicked` is what it has found if it panics. `None` if there is
+    /// no place or no thread for it at present.
     fn start<T: Send + 'static>(
         &self,
         panicked: T,
@@ -195,7 +195,7 @@ impl PastSource for ArchivedPast {
 
 struct ArchiveReading<T> {
     found: Receiver<T>,
-    /// What was found if the reading panics.
+    /// Result to report if the reading panics.
     panicked: Option<T>,
     _place: Arc<ReadingPlace>,
 }
@@ -314,7 +314,7 @@ impl PastArchive {
     }
 }
 
-/// What of a series' ended lives the asking node lacks.
+/// Part of a series' ended lives that the asking node lacks.
 fn lacking_of(one: &ArchivedSeries, query: &EndedQuery) -> Option<EndedSeries> {
     let known_until = query.known_until_ns.map(|life_ns| LifePoint {
         life_ns,

@@ -1,4 +1,4 @@
-//! What has come of the last statements over nodes, on each node: the table `query_nodes`.
+//! Outcomes of the last statements over nodes, on each node: the table `query_nodes`.
 //!
 //! The document is for all users of the node. So it has neither the statements nor the reasons of
 //! failures, which quote them: whoever has asked has both in the answer, with the number by which

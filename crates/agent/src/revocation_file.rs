@@ -1,4 +1,5 @@
-//! The list of revoked certificates on disk, which an administrator's command or the network renews.
+//! The list of revoked certificates on disk, which an administrator's command or the network
+//! renews.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};

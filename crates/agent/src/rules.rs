@@ -35,7 +35,8 @@ pub(crate) use rule_loop::RuleLoop;
 
 /// The action of rules that have fired.
 pub(crate) trait RuleAction: Send + Sync {
-    /// Hands the call over. May take as long as a call is synced to disk; gives why there is no call.
+    /// Hands the call over. May take as long as a call is synced to disk; gives why there is no
+    /// call.
     fn fire(&self, firing: &Firing) -> Result<(), String>;
 
     /// Rules whose earlier calls have come to nothing since this was asked last, and why.

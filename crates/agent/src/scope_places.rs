@@ -1,18 +1,20 @@
-//! The places among the histories of scopes that an aggregator keeps of other nodes: how many there are, and how
-//! often one is opened.
+//! The places among the histories of scopes that an aggregator keeps of other nodes: how many there
+//! are, and how often one is opened.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use barograph_model::NS_PER_S;
 
-use crate::aggregator::HistoryKey;
+/// A node, and a scope of its applications; an empty one stands for the node's own streams.
+pub(crate) type HistoryKey = (String, String);
 
-/// Most histories of scopes of all nodes together, and of one node: each is an archive with threads of its own.
+/// Most histories of scopes of all nodes together, and of one node: each is an archive with threads
+/// of its own.
 const PLACES_MAX: usize = 256;
 const PLACES_OF_NODE_MAX: usize = 32;
-/// Time for which a history has its place at least, even if it is closed before, in ns: the history of a scope
-/// that comes and goes is opened no more often.
+/// Time for which a history has its place at least, even if it is closed before, in ns: the history
+/// of a scope that comes and goes is opened no more often.
 const PLACE_NS_MIN: i64 = 30 * NS_PER_S;
 
 /// The places of the histories that are open, or were opened a moment ago.
@@ -28,7 +30,8 @@ struct ScopePlace {
 }
 
 impl ScopePlaces {
-    /// Takes a place for the history of a scope, which holds it while it is open, or tells why there is none.
+    /// Takes a place for the history of a scope, which holds it while it is open, or tells why
+    /// there is none.
     pub(crate) fn take(
         &mut self,
         key: &HistoryKey,

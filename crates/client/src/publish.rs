@@ -11,7 +11,8 @@
 //!
 //! let publisher = Publisher::open(PublishConfig::of("lulesh"));
 //! let step = publisher.publication("lulesh", PublicationConfig::default())?;
-//! let residual = step.value("residual", ValueType::Float, "1", Kind::Gauge, "distance from the solution")?;
+//! let help = "distance from the solution";
+//! let residual = step.value("residual", ValueType::Float, "1", Kind::Gauge, help)?;
 //! for n in 0..1_000_u32 {
 //!     residual.put_f64(1.0 / f64::from(n + 1));
 //!     step.frame(n.into());

@@ -1,11 +1,12 @@
-//! How old the newest value of a mirror is, on virtual time, over a network that delays and loses
+//! Age of the newest value of a mirror, on virtual time, over a network that delays and loses
 //! messages (docs/design/0009-many-nodes.md).
 //!
 //!     cargo run --release --locked -p barograph-fabric --example age
 //!
-//! Two `FabricNode`s in one thread, over a network in memory. A look each millisecond at one stream of
-//! the mirror gives the time since the value that it has was put. It stands beside `scale`, which
-//! measures cost, and the benchmark `mirror.age`, which measures real time over zenoh on loopback.
+//! Two `FabricNode`s in one thread, over a network in memory. A look each millisecond at one stream
+//! of the mirror gives the time since the value that it has was put. It stands beside `scale`,
+//! which measures cost, and the benchmark `mirror.age`, which measures real time over zenoh on
+//! loopback.
 
 mod common;
 
@@ -41,7 +42,7 @@ const MEASURED_S: i64 = 60;
 /// Samples of a stream in memory.
 const DEPTH: u32 = 1_024;
 
-/// What the network does to messages.
+/// Faults of the network: delay and loss of messages.
 #[derive(Clone, Copy)]
 struct Faults {
     delay_ns: i64,

@@ -1,15 +1,15 @@
-//! What the nodes of a cluster cost each other: messages, bytes, memory and processor time, against the
-//! number of nodes and the shape of the cluster (docs/design/scale.md).
+//! Costs of the nodes of a cluster for each other: messages, bytes, memory and processor time,
+//! against the number of nodes and the shape of the cluster (docs/design/scale.md).
 //!
 //!     cargo run --release --locked -p barograph-fabric --example scale -- flat 64
 //!     cargo run --release --locked -p barograph-fabric --example scale -- tree 1024 32
 //!     cargo run --release --locked -p barograph-fabric --example scale -- site 1000 25 10
 //!
-//! Whole `FabricNode`s run in one thread on virtual time, over a network in memory; their segments and
-//! mirrors are files below the directory for temporary files. `flat N`: each node mirrors all others.
-//! `tree N R`: racks of R nodes, of which one is the head, which mirrors its rack; one node above mirrors
-//! the heads. `site N R C`: as many clusters, each such a tree, which know nothing of each other. Zenoh's
-//! own part is not in it.
+//! Whole `FabricNode`s run in one thread on virtual time, over a network in memory; their segments
+//! and mirrors are files below the directory for temporary files. `flat N`: each node mirrors all
+//! others. `tree N R`: racks of R nodes, of which one is the head, which mirrors its rack; one node
+//! above mirrors the heads. `site N R C`: as many clusters, each such a tree, which know nothing of
+//! each other. Zenoh's own part is not in it.
 
 mod common;
 
@@ -59,7 +59,7 @@ fn counting(inner: MemoryTransport, sent: Rc<Sent>) -> TappedTransport {
     TappedTransport { inner, send }
 }
 
-/// What a node is in the cluster.
+/// Role of a node in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     Equal,

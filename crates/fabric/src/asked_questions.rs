@@ -1,17 +1,17 @@
-//! The questions of other nodes to this one: those that wait to be taken, and what is remembered of those
-//! that were taken.
+//! The questions of other nodes to this one: those that wait to be taken, and what is remembered of
+//! those that were taken.
 //!
-//! An asker sends its question again until it has the answer, and a network may double a message. So each
-//! question is known by its asker and its number, and is taken once. An answer is kept and sent again for as
-//! long as its asker waits. Where there was no room to keep it, a statement is run again, and a call is
-//! answered with a fault: it is never made again.
+//! An asker sends its question again until it has the answer, and a network may double a message.
+//! So each question is known by its asker and its number, and is taken once. An answer is kept and
+//! sent again for as long as its asker waits. Where there was no room to keep it, a statement is
+//! run again, and a call is answered with a fault: it is never made again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use barograph_model::NS_PER_S;
 
-use crate::question::{AskedQuestion, QUESTION_AGAIN_NS, QuestionKind};
+use crate::question_bytes::{AskedQuestion, QUESTION_AGAIN_NS, QuestionKind};
 
 /// Most questions that wait to be taken; and of one node.
 const WAITING_MAX: usize = 64;
@@ -24,11 +24,12 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 const KEPT_OF_NODE_BYTES_MAX: usize = 256 << 10;
 /// Most nodes of whose questions anything is remembered.
 const NODES_MAX: usize = 4_096;
-/// Longest time for which a network is expected to hold back a message, in ns: TCP's maximum segment lifetime
-/// (RFC 9293, section 3.4.2). A call is remembered for so long after its asker has stopped waiting.
+/// Longest time for which a network is expected to hold back a message, in ns: TCP's maximum
+/// segment lifetime (RFC 9293, section 3.4.2). A call is remembered for so long after its asker has
+/// stopped waiting.
 const DELAY_NS_MAX: i64 = 120 * NS_PER_S;
-/// Least time between two sendings of an answer, in ns: a question that was doubled by the network, or crossed
-/// its answer, does not have the answer sent twice.
+/// Least time between two sendings of an answer, in ns: a question that was doubled by the network,
+/// or crossed its answer, does not have the answer sent twice.
 const RESEND_NS_MIN: i64 = QUESTION_AGAIN_NS / 2;
 /// The answer to a call that is not made, because it may have been made before.
 const OUTCOME_UNKNOWN: &str = "this call was taken before, and its outcome is no longer known here: the table \
@@ -51,8 +52,8 @@ struct TakenOfNode {
     forgotten: Option<ForgottenCalls>,
 }
 
-/// The calls of a node that were forgotten for lack of room. The numbers of an asker ascend, so no call up to
-/// the newest of them is made.
+/// The calls of a node that were forgotten for lack of room. The numbers of an asker ascend, so no
+/// call up to the newest of them is made.
 #[derive(Clone, Copy, Debug)]
 struct ForgottenCalls {
     newest: u64,
@@ -90,8 +91,8 @@ enum Known {
 }
 
 impl AskedQuestions {
-    /// Takes in a question, unless it is known. Returns the message with its answer if it was answered
-    /// before.
+    /// Takes in a question, unless it is known. Returns the message with its answer if it was
+    /// answered before.
     pub(crate) fn receive(&mut self, asked: AskedQuestion, now_ns: i64) -> Option<Vec<u8>> {
         match self.known(&asked, now_ns) {
             Known::No => {}
@@ -171,8 +172,8 @@ impl AskedQuestions {
         }
     }
 
-    /// Drops the questions of a node that has gone and that were not taken yet. The others are remembered:
-    /// the node may not have noticed.
+    /// Drops the questions of a node that has gone and that were not taken yet. The others are
+    /// remembered: the node may not have noticed.
     pub(crate) fn gone(&mut self, node: &str) {
         self.waiting.retain(|asked| *asked.from != *node);
     }
@@ -270,7 +271,8 @@ impl TakenOfNode {
         }
     }
 
-    /// Forgets the oldest question that was answered, a statement first; returns whether there was one.
+    /// Forgets the oldest question that was answered, a statement first; returns whether there was
+    /// one.
     fn forget_one(&mut self) -> bool {
         let answered = self.questions.iter();
         let answered = answered.filter(|(_, taken)| taken.answer.is_some());
@@ -433,7 +435,8 @@ mod tests {
             );
         }
         assert_eq!((b.take(NS_PER_S), b.refused), (None, 0));
-        // What was forgotten stays so, even if its asker's clock was set back, for no longer than needed.
+        // What was forgotten stays so, even if its asker's clock was set back, for no longer than
+        // needed.
         b.tidy(until_ns + DELAY_NS_MAX);
         let again = question("a", CALL, 0, 2 * until_ns + DELAY_NS_MAX);
         attend(&mut b, &again, b"", until_ns + DELAY_NS_MAX);

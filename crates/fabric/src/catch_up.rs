@@ -1,23 +1,24 @@
-//! What the subscribers of a node may take of it together while they catch up from its archive.
+//! Bounds of what the subscribers of a node take of it together while they catch up from its
+//! archive.
 //!
 //! A feed that catches up holds the answer to its search for ended lives, and each feed holds the
-//! series whose last samples are still to be read. Both are bounded for a feed; here they are bounded
-//! for all feeds of a publisher. Nothing is lost at a bound: a feed waits for its turn, or it ends, and
-//! its subscriber asks again from where it is.
+//! series whose last samples are still to be read. Both are bounded for a feed; here they are
+//! bounded for all feeds of a publisher. Nothing is lost at a bound: a feed waits for its turn, or
+//! it ends, and its subscriber asks again from where it is.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_model::NS_PER_S;
 
-/// Most feeds that catch up at a time. The others wait in line, and are sent meanwhile what the rings
-/// have of the streams that their subscribers know.
+/// Most feeds that catch up at a time. The others wait in line, and are sent meanwhile what the
+/// rings have of the streams that their subscribers know.
 pub const CATCH_UPS_MAX: usize = 8;
 /// Most series that have ended during feeds and are still to be sent, of all feeds together. A feed
 /// that would need more ends.
 pub(crate) const ENDED_TOTAL_MAX: usize = 1 << 16;
-/// Time after which a feed that catches up ends if others wait, in ns. Its subscriber asks again and is
-/// the last in line then, so that a slow subscriber holds nobody up for ever.
+/// Time after which a feed that catches up ends if others wait, in ns. Its subscriber asks again
+/// and is the last in line then, so that a slow subscriber holds nobody up for ever.
 const TURN_NS_MAX: i64 = 300 * NS_PER_S;
 
 /// The line of the feeds that catch up, and the number of their ended series. Clones share it.
@@ -26,7 +27,8 @@ pub(crate) struct CatchUps(Arc<Mutex<CatchUpLine>>);
 
 #[derive(Debug, Default)]
 struct CatchUpLine {
-    /// The tickets, in the order in which they were drawn. The first [`CATCH_UPS_MAX`] have their turn.
+    /// The tickets, in the order in which they were drawn. The first [`CATCH_UPS_MAX`] have their
+    /// turn.
     tickets: VecDeque<u64>,
     next_ticket: u64,
     ended: usize,

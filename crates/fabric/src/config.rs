@@ -1,11 +1,11 @@
-//! What a node does in its cluster.
+//! Configuration of a node's part in its cluster.
 
 use barograph_model::Pattern;
 use barograph_stream::{Incarnation, RunDir};
 
 use crate::mirror_room::MirrorBounds;
 
-/// What a node does in its cluster.
+/// Configuration of a node's part in its cluster.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// The run directory, which gets the mirrors.

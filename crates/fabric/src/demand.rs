@@ -1,8 +1,8 @@
 //! Demands for streams of other nodes, beside those that the configuration wants, and the selectors
 //! that come of both for one node.
 //!
-//! They stand alone because a subscription has room for a bounded number of selectors, and this is the
-//! place that decides which ones are left out.
+//! They stand alone because a subscription has room for a bounded number of selectors, and this is
+//! the place that decides which ones are left out.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ impl StreamDemand {
     }
 }
 
-/// The selectors of a subscription to a node, and how many others it had no room for: first those that
-/// the configuration wants, then the demands in their order, each once.
+/// The selectors of a subscription to a node, and how many others it had no room for: first those
+/// that the configuration wants, then the demands in their order, each once.
 pub(crate) fn selectors_of(
     node: &str,
     configured: &[String],

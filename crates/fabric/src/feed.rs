@@ -36,7 +36,7 @@ pub struct Feed {
     past: Option<FeedPast>,
     window_bytes: u64,
     streams_max: usize,
-    /// How far the subscriber had each series before this feed began.
+    /// Last sample of each series that the subscriber had before this feed began.
     had: Arc<HashMap<SeriesId, LifePoint>>,
     /// Time until which the subscriber knew every stream that was registered, ns since the epoch;
     /// `None` if it has never had a whole feed.
@@ -134,8 +134,8 @@ impl Feed {
             past.give_up_if_held(now_ns);
             past.end_turn(now_ns);
         }
-        // Of a feed that is to end, nothing more is sent: it may have left out an ended life, and must
-        // not announce a later one then.
+        // Of a feed that is to end, nothing more is sent: it may have left out an ended life, and
+        // must not announce a later one then.
         if self.is_over() || self.bytes_on_the_way >= self.window_bytes {
             return None;
         }
@@ -185,7 +185,7 @@ impl Feed {
         &self.segment
     }
 
-    /// What was sent so far.
+    /// Counts of what was sent so far.
     pub fn counts(&self) -> FeedCounts {
         let given_up = self.past.as_ref().map(|past| past.given_up);
         let given_up = given_up.unwrap_or_default();
@@ -208,8 +208,8 @@ impl Feed {
         past.map_or(CatchUpState::Over, FeedPast::catch_up)
     }
 
-    /// Whether the feed is to end, so that its subscriber asks again: others need its turn, or there
-    /// are more ended series than all feeds may have together.
+    /// Whether the feed is to end, so that its subscriber asks again: others need its turn, or
+    /// there are more ended series than all feeds may have together.
     pub(crate) fn is_over(&self) -> bool {
         self.past.as_ref().is_some_and(|past| past.is_over)
     }
@@ -228,8 +228,8 @@ impl Feed {
         self.lanes = chosen;
         self.counts.unsent_streams = unsent;
         self.counts.unsent_streams_max = self.counts.unsent_streams_max.max(unsent);
-        // Streams are announced in the order of their registration, so that a subscriber which knows
-        // one knows those before it.
+        // Streams are announced in the order of their registration, so that a subscriber which
+        // knows one knows those before it.
         self.lanes
             .sort_by_key(|lane| (lane.entry.created_ns, lane.entry.slot));
         let mut gone: Vec<FeedLane> = before.into_values().collect();
@@ -244,9 +244,10 @@ impl Feed {
         self.turn = 0;
     }
 
-    /// The wanted streams of a directory, as far as the subscriber has room for them, and the number of the
-    /// others. What an earlier selector names comes first, so that what is demanded for a while takes no room
-    /// from what is configured. Of the lanes `before` stay those of streams that have ended.
+    /// The wanted streams of a directory, as far as the subscriber has room for them, and the
+    /// number of the others. What an earlier selector names comes first, so that what is demanded
+    /// for a while takes no room from what is configured. Of the lanes `before` stay those of
+    /// streams that have ended.
     fn choose(
         &mut self,
         entries: Vec<DirectoryEntry>,
@@ -350,7 +351,8 @@ impl Feed {
                 interval_ns: lane.interval_ns,
             });
         }
-        // Before the sign that the feed is complete, after which a subscriber knows that there are none.
+        // Before the sign that the feed is complete, after which a subscriber knows that there are
+        // none.
         if !std::mem::replace(&mut self.has_told_scopes, true) {
             writer.scopes(&self.scopes);
         }
@@ -466,7 +468,7 @@ impl Feed {
     }
 }
 
-/// How far a subscriber has each series.
+/// Last sample of each series that a subscriber has.
 fn had_by(subscription: &Subscription) -> HashMap<SeriesId, LifePoint> {
     let mut had: HashMap<SeriesId, LifePoint> = HashMap::new();
     for position in &subscription.positions {

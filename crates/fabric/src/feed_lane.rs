@@ -14,7 +14,7 @@ const PIECE_SAMPLES: u64 = 1_024;
 /// Most bytes of long values that are written as one batch.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// What a feed has sent.
+/// Counts of what a feed has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedCounts {
     /// Number of frames that were sent to the subscriber.
@@ -25,23 +25,26 @@ pub struct FeedCounts {
     pub samples: u64,
     /// Number of those samples that the rings had overwritten, and that the archive still had.
     pub past: u64,
-    /// Samples that the rings had overwritten before they could be sent, and that were not to be had
-    /// from the archive.
+    /// Samples that the rings had overwritten before they could be sent, and that were not to be
+    /// had from the archive.
     pub lost: u64,
     /// Number of wanted streams that are more than the subscriber has room for at present.
     pub unsent_streams: u64,
     /// The greatest number of such streams at a time.
     pub unsent_streams_max: u64,
-    /// Number of series whose ended lives were given up for lack of room, here or at the subscriber.
+    /// Number of series whose ended lives were given up for lack of room, here or at the
+    /// subscriber.
     pub ended_unsent: u64,
-    /// Number of series whose ended lives were given up because they could not be read for a minute.
+    /// Number of series whose ended lives were given up because they could not be read for a
+    /// minute.
     pub ended_unread: u64,
     /// Number of searches for ended lives that were given up because they had failed for a minute.
     pub searches_failed: u64,
 }
 
 impl FeedCounts {
-    /// The counts of a subscriber's feeds together: of those that have ended, and of the one after them.
+    /// The counts of a subscriber's feeds together: of those that have ended, and of the one after
+    /// them.
     pub(crate) fn then(self, later: Self) -> Self {
         Self {
             unsent_streams: later.unsent_streams,
@@ -155,7 +158,7 @@ impl FeedLane {
         }
     }
 
-    /// What is missing before the sample with this number.
+    /// Samples that are missing before the one with this number.
     fn gap(&self, before: u64) -> PastGap {
         PastGap {
             series: self.entry.series,
@@ -193,8 +196,8 @@ pub(crate) fn unsent_of(run: &PastRun, sent: u64) -> Option<(u64, &[Sample])> {
     Some((run.first + known as u64, new))
 }
 
-/// Writes samples of the past of a stream of which the sample `sent` was sent last. Returns number and
-/// time of the last one.
+/// Writes samples of the past of a stream of which the sample `sent` was sent last. Returns number
+/// and time of the last one.
 pub(crate) fn write_pieces(
     writer: &mut FrameWriter,
     stream: (u32, ValueType),

@@ -3,8 +3,8 @@
 //!
 //! It stands alone because it decides how long a subscriber waits for its history: a stream goes on
 //! when its samples were read, when the source has none, or when they could not be read for
-//! [`PATIENCE_NS`]. So what cannot be read for a moment is read later, and a disk that hangs holds no
-//! stream for ever.
+//! [`PATIENCE_NS`]. So what cannot be read for a moment is read later, and a disk that hangs holds
+//! no stream for ever.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -129,7 +129,7 @@ pub(crate) enum CatchUpState {
     Over,
 }
 
-/// What a feed has given up of the past.
+/// Samples of the past that a feed has given up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GivenUp {
     /// Series with ended lives for which there was no room.
@@ -144,7 +144,7 @@ pub(crate) struct GivenUp {
 #[derive(Debug)]
 pub(crate) struct FeedPast {
     source: Arc<dyn PastSource>,
-    /// What all feeds may take together.
+    /// Bounds of what all feeds take together.
     catch_ups: CatchUps,
     /// The place in line, until the subscriber has caught up; `None` if nothing is searched for.
     ticket: Option<CatchUpTicket>,
@@ -263,7 +263,8 @@ impl FeedPast {
             self.is_over = true;
             return;
         }
-        // Streams that began later are not announced before one of which the subscriber knows nothing.
+        // Streams that began later are not announced before one of which the subscriber knows
+        // nothing.
         self.add_ended(gap, stream, settled_ns, known.is_none());
     }
 
@@ -514,8 +515,8 @@ impl FeedPast {
         }
     }
 
-    /// Has the gaps wait as if from now on, but for those that could not be read: the source works, and
-    /// who has waited in line has not waited in vain.
+    /// Has the gaps wait as if from now on, but for those that could not be read: the source works,
+    /// and who has waited in line has not waited in vain.
     fn wait_anew(&mut self, failed: &HashSet<PastTarget>, now_ns: i64) {
         for (reference, lane) in &mut self.rings {
             if let RingGap::Waiting(waiting) = lane

@@ -1,5 +1,5 @@
-//! The search of a feed for the lives that ended before it began: asked of the archive, again after a
-//! failure, and given up after [`PATIENCE_NS`].
+//! The search of a feed for the lives that ended before it began: asked of the archive, again after
+//! a failure, and given up after [`PATIENCE_NS`].
 
 use std::collections::HashMap;
 
@@ -18,7 +18,8 @@ pub(crate) enum EndedSearch {
     /// It is to begin.
     Wanted {
         query: EndedQuery,
-        /// Time since which it could not be done, ns since the epoch; `None` before the first attempt.
+        /// Time since which it could not be done, ns since the epoch; `None` before the first
+        /// attempt.
         since_ns: Option<i64>,
         next_ns: i64,
     },
@@ -34,7 +35,7 @@ pub(crate) enum EndedSearch {
     Over,
 }
 
-/// How a search has ended.
+/// End of a search.
 #[derive(Debug)]
 pub(crate) enum SearchEnd {
     Found {
@@ -69,8 +70,8 @@ impl EndedSearch {
         }
     }
 
-    /// Goes on with the search, and returns how it has ended if it ends now. `present` gives the lives
-    /// that have not ended.
+    /// Goes on with the search, and returns how it has ended if it ends now. `present` gives the
+    /// lives that have not ended.
     pub(crate) fn step(
         &mut self,
         now_ns: i64,

@@ -1,4 +1,4 @@
-//! What a node that keeps the history of other nodes needs of the part that writes it.
+//! Interface between a node that keeps the history of other nodes and the part that writes it.
 //!
 //! The fabric knows no files of history: it hands over what a feed brings, and acknowledges a frame
 //! only when everything in it is durable.
@@ -12,7 +12,7 @@ use crate::frame::{Announcement, Position};
 /// The durable history of one segment of another node: of its own streams, or of a scope of its
 /// applications.
 pub trait DurableHistory: Debug + Send {
-    /// How far each life of a stream was durable when the history was opened.
+    /// Last durable sample of each life of a stream, at the time when the history was opened.
     fn positions(&self) -> Vec<Position>;
 
     /// Begins a stream, or goes on with it if its life is known.
@@ -27,8 +27,8 @@ pub trait DurableHistory: Debug + Send {
     /// Notes that the newest value held until at least `looked_ns`, ns since the epoch.
     fn confirm(&mut self, key: StreamKey, looked_ns: i64);
 
-    /// Notes that the samples from this number on, up to the next one that is appended, are not to be
-    /// had any more.
+    /// Notes that the samples from this number on, up to the next one that is appended, are not to
+    /// be had any more.
     fn miss(&mut self, key: StreamKey, first: u64);
 
     /// Hands over everything since the last call to the writer, without waiting for it. Returns its
@@ -47,8 +47,8 @@ pub trait DurableHistory: Debug + Send {
 
 /// The durable histories of other nodes.
 pub trait DurableHistories: Debug + Send {
-    /// Opens the history of a node's own streams, or of a scope of its applications if one is named. It
-    /// may take several calls, none of which waits.
+    /// Opens the history of a node's own streams, or of a scope of its applications if one is
+    /// named. It may take several calls, none of which waits.
     fn open(&mut self, node: &str, scope: &str) -> HistoryOpening;
 
     /// Gives up the openings of all nodes and scopes but these, which still wait for theirs.
@@ -64,8 +64,8 @@ pub enum HistoryOpening {
     UnderWay,
     /// The history cannot be opened now, for this reason: ask again.
     Failed(String),
-    /// There is no room for the history of this scope now, for this reason. Its publications are mirrored
-    /// without it: ask again.
+    /// There is no room for the history of this scope now, for this reason. Its publications are
+    /// mirrored without it: ask again.
     NoRoom(String),
     /// The history is open.
     Open(Box<dyn DurableHistory>),

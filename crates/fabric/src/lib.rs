@@ -23,6 +23,7 @@ mod own_scopes;
 mod past;
 mod publisher;
 mod question;
+mod question_bytes;
 mod scope_mirrors;
 pub mod security;
 mod segment_mirror;
@@ -43,8 +44,6 @@ pub use past::{
     PastSource,
 };
 pub use publisher::{POSITIONS_TOTAL_MAX, PublishedScopes, Publisher, SUBSCRIBERS_MAX};
-pub use question::{
-    ANSWER_BYTES_MAX, AskedQuestion, NodeAnswer, NodeAnswers, NodeReply, QUESTION_BYTES_MAX,
-    QuestionKind,
-};
+pub use question::{NodeAnswer, NodeAnswers, NodeReply};
+pub use question_bytes::{ANSWER_BYTES_MAX, AskedQuestion, QUESTION_BYTES_MAX, QuestionKind};
 pub use subscriber::{Subscriber, SubscriberConfig};

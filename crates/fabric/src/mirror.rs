@@ -14,8 +14,8 @@ use crate::frame::{
     Announcement, Batch, FrameFault, FrameReader, POSITIONS_MAX, Position, Section,
 };
 
-/// Time before the newest life of an earlier mirror from which on its owner may have had streams that
-/// the mirror had nothing of, in ns: what was announced last may have brought no sample.
+/// Time before the newest life of an earlier mirror from which on its owner may have had streams
+/// that the mirror had nothing of, in ns: what was announced last may have brought no sample.
 const RESUME_NS: i64 = 600 * NS_PER_S;
 
 /// A receiver of another node's samples.
@@ -29,8 +29,8 @@ pub trait MirrorSink {
     /// Appends a sample. `number` is its number in the stream's life at its owner.
     fn append(&mut self, key: StreamKey, number: u64, sample: &Sample);
 
-    /// Appends a sample that was taken in before this mirror began: its history has it, its memory has
-    /// not.
+    /// Appends a sample that was taken in before this mirror began: its history has it, its memory
+    /// has not.
     fn recall(&mut self, key: StreamKey, number: u64, sample: &Sample);
 
     /// Records that the newest value held until at least `looked_ns`.
@@ -43,7 +43,7 @@ pub trait MirrorSink {
     fn miss(&mut self, key: StreamKey, first: u64, count: u64);
 }
 
-/// What came of a frame.
+/// Outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// The frame was taken in, and can be acknowledged.
@@ -55,7 +55,7 @@ pub enum Received {
     Hole,
 }
 
-/// What a mirror has taken in.
+/// Counts of what a mirror has taken in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorCounts {
     /// Frames taken in.
@@ -96,11 +96,11 @@ pub struct Mirror {
     feed: Option<OpenFeed>,
     /// The present life of each series.
     lives: HashMap<SeriesId, Life>,
-    /// How far lives were taken in before this mirror began, as far as they were not announced yet;
-    /// and those that have ended in a feed that was not whole yet.
+    /// Last samples of lives that were taken in before this mirror began and were not announced
+    /// yet; and those that have ended in a feed that was not whole yet.
     had: HashMap<(SeriesId, i64), u64>,
-    /// Time of the newest registration of a stream up to which all streams were announced, ns since the
-    /// epoch; 0 before the first feed that was whole.
+    /// Time of the newest registration of a stream up to which all streams were announced, ns since
+    /// the epoch; 0 before the first feed that was whole.
     newest_life_ns: i64,
     /// The scopes that the owner publishes beside these streams.
     scopes: Vec<Arc<str>>,
@@ -181,13 +181,14 @@ impl Mirror {
         self.newest_life_ns = newest_ns.map_or(0, |ns| ns.saturating_sub(RESUME_NS));
     }
 
-    /// Time of the newest registration of a stream up to which all streams of the owner were announced,
-    /// ns since the epoch; 0 before the first feed that was whole.
+    /// Time of the newest registration of a stream up to which all streams of the owner were
+    /// announced, ns since the epoch; 0 before the first feed that was whole.
     pub fn newest_life_ns(&self) -> i64 {
         self.newest_life_ns
     }
 
-    /// The scopes of applications that the owner publishes beside these streams, as it has told them last.
+    /// The scopes of applications that the owner publishes beside these streams, as it has told
+    /// them last.
     pub fn scopes(&self) -> &[Arc<str>] {
         &self.scopes
     }
@@ -206,8 +207,8 @@ impl Mirror {
         });
     }
 
-    /// How far the lives were taken in, at most [`POSITIONS_MAX`] of them, for the subscription to a
-    /// new feed.
+    /// Last sample of each life that was taken in, for at most [`POSITIONS_MAX`] of them, for the
+    /// subscription to a new feed.
     pub fn positions(&self) -> Vec<Position> {
         let position = |(series, life): (&SeriesId, &Life)| Position {
             series: *series,
@@ -255,7 +256,7 @@ impl Mirror {
         self.feed.as_ref().map_or(0, |feed| feed.sent_ns)
     }
 
-    /// What was taken in so far.
+    /// Counts of what was taken in so far.
     pub fn counts(&self) -> MirrorCounts {
         self.counts
     }
@@ -360,8 +361,8 @@ impl Mirror {
         Some(())
     }
 
-    /// Ends the lives that earlier feeds have brought and this one has not: they were over before it
-    /// began.
+    /// Ends the lives that earlier feeds have brought and this one has not: they were over before
+    /// it began.
     fn end_lives_before(&mut self, sink: &mut impl MirrorSink) -> Option<()> {
         let feed = self.feed.as_mut()?;
         let id = feed.id;
@@ -446,7 +447,8 @@ impl Mirror {
         }
         life.number = life.number.max(batch.first + count - 1);
         self.counts.samples += new.len() as u64;
-        // Samples that come again tell an earlier look. An owner's clock may be set back all the same.
+        // Samples that come again tell an earlier look. An owner's clock may be set back all the
+        // same.
         let is_known = count > 0 && batch.first + count - 1 <= newest;
         if !is_known || batch.looked_ns >= life.looked_ns {
             life.looked_ns = batch.looked_ns;

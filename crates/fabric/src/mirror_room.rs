@@ -1,7 +1,7 @@
 //! The bounds of a mirror, and the room that several mirrors share.
 //!
-//! The mirrors of a node's scopes are many, and a user who publishes much in one of them must not make
-//! another node keep more than its configuration says.
+//! The mirrors of a node's scopes are many, and a user who publishes much in one of them must not
+//! make another node keep more than its configuration says.
 
 use std::sync::Mutex;
 

@@ -16,7 +16,7 @@ use crate::mirror_room::{MirrorBounds, MirrorRoom};
 struct MirroredStream {
     /// `None` if its ring was to begin anew and there was no room for that.
     writer: Option<StreamWriter>,
-    /// What its owner has announced.
+    /// Announcement of its owner.
     announced: Announcement,
     /// Bytes of room that it has taken.
     room_bytes: usize,

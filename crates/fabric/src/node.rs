@@ -19,7 +19,8 @@ use crate::node_mirror::NodeMirror;
 use crate::own_scopes::OwnScopes;
 use crate::past::PastSource;
 use crate::publisher::Publisher;
-use crate::question::{AskedQuestion, NodeAnswers, QuestionKind, Questions, is_of_questions};
+use crate::question::{NodeAnswers, Questions};
+use crate::question_bytes::{AskedQuestion, QuestionKind, is_of_questions};
 use crate::transport::{Transport, TransportEvent};
 
 /// Most events that one step takes in, so that feeds are served between them.
@@ -60,13 +61,14 @@ struct OtherNode {
     is_connected: bool,
     /// Time of the newest frame, or of the connection, by this node's clock, ns since the epoch.
     heard_ns: i64,
-    /// `None` if nothing of this node is mirrored. Most of many nodes are only known, so it is apart.
+    /// `None` if nothing of this node is mirrored. Most of many nodes are only known, so it is
+    /// apart.
     mirror: Option<Box<NodeMirror>>,
     /// Why nothing is mirrored, or a frame was refused.
     fault: Option<String>,
 }
 
-/// What a node has sent, for the document `cluster.json`.
+/// Counts of what a node has sent, for the document `cluster.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FabricStatus {
     /// Number of nodes to which streams are sent.
@@ -75,10 +77,11 @@ pub struct FabricStatus {
     pub samples: u64,
     /// Bytes of frames sent.
     pub bytes: u64,
-    /// Those of them that came from this node's archive, because its rings had overwritten them.
+    /// Samples among them that came from this node's archive, because its rings had overwritten
+    /// them.
     pub past: u64,
-    /// Samples that this node's rings had overwritten before they could be sent, and that its archive
-    /// did not have or was not asked for.
+    /// Samples that this node's rings had overwritten before they could be sent, and that its
+    /// archive did not have or was not asked for.
     pub lost: u64,
     /// Messages that were not sent.
     pub unsent: u64,
@@ -92,14 +95,14 @@ pub struct FabricStatus {
     pub waiting: usize,
     /// Number of nodes whose history is kept here.
     pub kept: usize,
-    /// Number of scopes of applications on other nodes that are mirrored without their history, because
-    /// there is no room for it at present.
+    /// Number of scopes of applications on other nodes that are mirrored without their history,
+    /// because there is no room for it at present.
     pub unkept_scopes: usize,
-    /// Selectors of streams that are demanded and for which the subscription to one node has no room, at
-    /// most.
+    /// Selectors of streams that are demanded and for which the subscription to one node has no
+    /// room, at most.
     pub selectors_left_out: usize,
-    /// Hellos of nodes that do not work with this one, or for which there was no room, each time that one
-    /// came.
+    /// Hellos of nodes that do not work with this one, or for which there was no room, each time
+    /// that one came.
     pub refused_hellos: u64,
     /// Why nodes that are there now do not work with this one, each reason once.
     pub refusals: Vec<String>,
@@ -143,14 +146,14 @@ impl<T: Transport> FabricNode<T> {
         self.histories = Some(histories);
     }
 
-    /// Has feeds read from this source what the rings no longer hold, for nodes that keep the history
-    /// of this one. Call it before the first step.
+    /// Has feeds read from this source what the rings no longer hold, for nodes that keep the
+    /// history of this one. Call it before the first step.
     pub fn read_past_from(&mut self, source: Arc<dyn PastSource>) {
         self.publisher.read_past_from(source);
     }
 
-    /// Mirrors these streams beside the configured ones, for as long as somebody here needs them. Those for
-    /// which a subscription has no room are left out, the last ones first.
+    /// Mirrors these streams beside the configured ones, for as long as somebody here needs them.
+    /// Those for which a subscription has no room are left out, the last ones first.
     pub fn demand(&mut self, demands: Vec<StreamDemand>) {
         if self.demanded == demands {
             return;
@@ -205,8 +208,8 @@ impl<T: Transport> FabricNode<T> {
         self.publisher.changes()
     }
 
-    /// The segments to which other nodes subscribe. Each change of a stream in them is a reason for a
-    /// step.
+    /// The segments to which other nodes subscribe. Each change of a stream in them is a reason for
+    /// a step.
     pub fn subscribed(&self) -> Vec<Arc<SegmentReader>> {
         self.publisher.subscribed()
     }
@@ -277,7 +280,7 @@ impl<T: Transport> FabricNode<T> {
         self.nodes.iter().map(status).collect()
     }
 
-    /// What was sent so far.
+    /// Counts of what was sent so far.
     pub fn status(&self) -> FabricStatus {
         let feeds = self.publisher.counts();
         let carried = self.transport.counts();
@@ -328,14 +331,14 @@ impl<T: Transport> FabricNode<T> {
         left_out.max().unwrap_or_default()
     }
 
-    /// What was sent to each subscriber, and what was given up.
+    /// Counts of what was sent to each subscriber, and of what was given up.
     pub fn sent_to(&self) -> Vec<SubscribersRow> {
         self.publisher.sent_to()
     }
 
-    /// Sends a statement or a call to other nodes: to these, or to all that are known if none is named.
-    /// They are waited for until `until_ns`, in ns since the epoch. Returns the number of the question;
-    /// `None` if too many wait.
+    /// Sends a statement or a call to other nodes: to these, or to all that are known if none is
+    /// named. They are waited for until `until_ns`, in ns since the epoch. Returns the number of
+    /// the question; `None` if too many wait.
     pub fn ask(
         &mut self,
         question: (QuestionKind, &str),
@@ -532,8 +535,8 @@ impl<T: Transport> FabricNode<T> {
         }
     }
 
-    /// Once a second: gives memory back, forgets nodes that have long gone, and takes in the nodes and
-    /// begins the mirrors for which there is room now.
+    /// Once a second: gives memory back, forgets nodes that have long gone, and takes in the nodes
+    /// and begins the mirrors for which there is room now.
     fn tidy(&mut self, now_ns: i64) {
         if now_ns.abs_diff(self.tidied_ns) < STEP_NS_MAX as u64 {
             return;

@@ -14,7 +14,7 @@ use crate::segment_mirror::{MirrorPlace, SegmentMirror};
 pub(crate) struct NodeMirror {
     pub(crate) own: SegmentMirror,
     pub(crate) scopes: ScopeMirrors,
-    /// What is wrong with a history, or with the mirror of a scope, at present.
+    /// Present trouble of a history, or of the mirror of a scope.
     pub(crate) trouble: Option<String>,
 }
 
@@ -45,8 +45,8 @@ impl NodeMirror {
         self.own.is_kept()
     }
 
-    /// Takes in a frame of samples that came at `now_ns`, ns since the epoch. A frame of a scope says
-    /// nothing of the node's own streams.
+    /// Takes in a frame of samples that came at `now_ns`, ns since the epoch. A frame of a scope
+    /// says nothing of the node's own streams.
     pub(crate) fn receive(&mut self, frame: &[u8], now_ns: i64) -> Result<Received, FrameFault> {
         let of_scope = self.scopes.receive(frame, now_ns);
         of_scope.unwrap_or_else(|| self.own.receive(frame, now_ns))
@@ -75,9 +75,9 @@ impl NodeMirror {
         self.scopes.ask_again();
     }
 
-    /// Begins and ends the mirrors of scopes as the owner has told. `next_feed` is the number of a feed
-    /// that no feed had before. Call it once per second: a peer that tells other scopes in each frame costs
-    /// no more.
+    /// Begins and ends the mirrors of scopes as the owner has told. `next_feed` is the number of a
+    /// feed that no feed had before. Call it once per second: a peer that tells other scopes in
+    /// each frame costs no more.
     pub(crate) fn follow_scopes(
         &mut self,
         of: (&NodeConfig, &str),
@@ -102,7 +102,7 @@ impl NodeMirror {
         self.own.segment.streams() + self.scopes.streams()
     }
 
-    /// What was taken in so far.
+    /// Counts of what was taken in so far.
     pub(crate) fn counts(&self) -> MirrorCounts {
         self.own.counts().plus(self.scopes.counts())
     }

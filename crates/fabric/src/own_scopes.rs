@@ -1,5 +1,5 @@
-//! The scopes of this node's applications that other nodes may mirror: their segments, as they come and
-//! go.
+//! The scopes of this node's applications that other nodes may mirror: their segments, as they come
+//! and go.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ pub(crate) struct OwnScopes {
 }
 
 impl OwnScopes {
-    /// Looks which of them there are at `now_ns`, in ns since the epoch. Returns them if they are others
-    /// than at the last look.
+    /// Looks which of them there are at `now_ns`, in ns since the epoch. Returns them if they are
+    /// others than at the last look.
     pub(crate) fn look(&mut self, config: &NodeConfig, now_ns: i64) -> Option<PublishedScopes> {
         if config.scopes.is_empty() {
             return None;

@@ -45,7 +45,8 @@ pub struct PastRun {
     pub samples: Vec<Sample>,
 }
 
-/// What a reading has found. It may end before a gap is closed: then it is asked for the rest.
+/// Samples that a reading has found. It may end before a gap is closed: then it is asked for the
+/// rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PastSamples {
     /// The samples, for each gap in the order of their places.
@@ -53,7 +54,7 @@ pub struct PastSamples {
     /// Number of gaps, from the first on, that were looked for. There was no time or room for the
     /// others.
     pub looked: usize,
-    /// Those of them that could not be read at present, or not entirely, by place among the gaps.
+    /// Gaps that could not be read at present, or not entirely, by place among the gaps.
     pub failed: Vec<usize>,
 }
 
@@ -62,7 +63,7 @@ pub struct PastSamples {
 pub struct EndedQuery {
     /// The wanted streams.
     pub selectors: Vec<Selector>,
-    /// How far the subscriber has each series that it knows.
+    /// Last sample of each series that the subscriber knows.
     pub has: Arc<HashMap<SeriesId, LifePoint>>,
     /// Of series that it does not know, it lacks the lives that began after this time, ns since the
     /// epoch; `None`: it wants none of them.
@@ -78,7 +79,7 @@ pub struct EndedQuery {
 pub struct EndedSeries {
     /// Descriptor of its stream.
     pub descriptor: Arc<Descriptor>,
-    /// What is lacking.
+    /// Samples that are lacking.
     pub gap: PastGap,
 }
 
@@ -95,8 +96,8 @@ pub struct EndedList {
 
 /// The part that has the past of this node's own streams, or of those of a scope.
 pub trait PastSource: Debug + Send + Sync {
-    /// Begins to read samples of these gaps, a bounded number of them; `None` if nothing more can be
-    /// read at present: ask again.
+    /// Begins to read samples of these gaps, a bounded number of them; `None` if nothing more can
+    /// be read at present: ask again.
     fn read(&self, gaps: Vec<PastGap>) -> Option<Box<dyn PastReading<PastSamples>>>;
 
     /// Begins to look for lives that have ended; `None` if it cannot be done at present: ask again.
@@ -111,6 +112,6 @@ pub trait PastSource: Debug + Send + Sync {
 
 /// A reading of the past. It counts as under way until it is dropped.
 pub trait PastReading<T>: Debug + Send {
-    /// What was found, once; `None` while it is being read. It does not wait.
+    /// Result of the reading, once; `None` while it is being read. It does not wait.
     fn take(&mut self) -> Option<T>;
 }

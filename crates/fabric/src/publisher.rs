@@ -1,5 +1,6 @@
-//! The publisher of a node's streams: the feeds of all its subscribers. A subscriber has one feed of the
-//! node's own segment, and one of each scope of applications that is published and that it asks for.
+//! The publisher of a node's streams: the feeds of all its subscribers. A subscriber has one feed
+//! of the node's own segment, and one of each scope of applications that is published and that it
+//! asks for.
 //!
 //! Every subscriber is a stranger: their number, the streams of each and the bytes on the way are
 //! bounded, and a subscriber that falls silent is forgotten.
@@ -24,12 +25,13 @@ const FORGET_NS: i64 = 10 * BEAT_NS;
 pub const SUBSCRIBERS_MAX: usize = 1_024;
 /// Most feeds of scopes at a time.
 const SCOPE_FEEDS_MAX: usize = 4 * SUBSCRIBERS_MAX;
-/// Most positions of all feeds together: how far each subscriber had each series when its feed began.
+/// Most positions of all feeds together: how far each subscriber had each series when its feed
+/// began.
 pub const POSITIONS_TOTAL_MAX: usize = 1 << 20;
 /// Most positions of the feeds of one subscriber.
 const POSITIONS_OF_NODE_MAX: usize = 4 * POSITIONS_MAX;
-/// Most subscriptions without a feed whose counts are kept by name. Of further ones, those whose feed
-/// ended the longest ago are counted together.
+/// Most subscriptions without a feed whose counts are kept by name. Of further ones, those whose
+/// feed ended the longest ago are counted together.
 const TOTALS_MAX: usize = SUBSCRIBERS_MAX;
 
 /// The subscribing node, and the scope that it subscribes to: empty for the node's own streams.
@@ -51,15 +53,16 @@ pub struct Publisher {
     /// Number of times that a feed has begun or ended.
     changes: u64,
     refused: u64,
-    /// What was sent in feeds that have ended: at most [`TOTALS_MAX`] of them.
+    /// Counts of what was sent in feeds that have ended: at most [`TOTALS_MAX`] of them.
     totals: BTreeMap<FeedKey, EndedFeeds>,
-    /// What was sent to subscribers of which nothing else is known any more.
+    /// Counts of what was sent to subscribers of which nothing else is known any more.
     forgotten: FeedCounts,
-    /// What the feeds of the node's own streams that catch up may take together.
+    /// Bounds of what the feeds of the node's own streams that catch up take together.
     catch_ups: CatchUps,
-    /// The same for all feeds of scopes, so that what users publish holds up nothing of the node's own.
+    /// The same for all feeds of scopes, so that what users publish holds up nothing of the node's
+    /// own.
     scope_catch_ups: CatchUps,
-    /// What has the samples that the rings no longer hold.
+    /// Source of the samples that the rings no longer hold.
     past: Option<Arc<dyn PastSource>>,
 }
 
@@ -106,12 +109,14 @@ impl Publisher {
         }
     }
 
-    /// Has feeds read from this source what the rings no longer hold, for subscribers that ask for it.
+    /// Has feeds read from this source what the rings no longer hold, for subscribers that ask for
+    /// it.
     pub fn read_past_from(&mut self, source: Arc<dyn PastSource>) {
         self.past = Some(source);
     }
 
-    /// Publishes these scopes from now on. Feeds of a scope that has gone, or has another segment, end.
+    /// Publishes these scopes from now on. Feeds of a scope that has gone, or has another segment,
+    /// end.
     pub fn set_scopes(&mut self, scopes: PublishedScopes) {
         let is_over = |(_, scope): &FeedKey, known: &SubscribedFeed| {
             let published = scopes.get(scope);
@@ -130,9 +135,9 @@ impl Publisher {
         }
     }
 
-    /// Takes in a message of the node `from`, which the transport vouches for, at `now_ns` (ns since
-    /// the epoch). Returns whether it was used: a message of a feed that has ended is not, and a
-    /// subscription that arrives after a newer one of the same subscriber is not.
+    /// Takes in a message of the node `from`, which the transport vouches for, at `now_ns` (ns
+    /// since the epoch). Returns whether it was used: a message of a feed that has ended is not,
+    /// and a subscription that arrives after a newer one of the same subscriber is not.
     pub fn receive(
         &mut self,
         from: &Arc<str>,
@@ -168,8 +173,8 @@ impl Publisher {
         }
     }
 
-    /// Begins a feed. Returns whether it was: not if it has no room, if the scope is not published, or if
-    /// the node has subscribed anew since it sent this.
+    /// Begins a feed. Returns whether it was: not if it has no room, if the scope is not published,
+    /// or if the node has subscribed anew since it sent this.
     fn subscribe(
         &mut self,
         from: &Arc<str>,
@@ -225,8 +230,8 @@ impl Publisher {
         found.map(|(key, _)| key.clone())
     }
 
-    /// Makes the next frame for a subscriber, each feed in turn; `None` if nobody is to be sent anything
-    /// at `now_ns`.
+    /// Makes the next frame for a subscriber, each feed in turn; `None` if nobody is to be sent
+    /// anything at `now_ns`.
     pub fn due(&mut self, now_ns: i64) -> Option<(Arc<str>, Vec<u8>)> {
         self.forget(now_ns);
         let after = self.served.take();
@@ -267,20 +272,20 @@ impl Publisher {
         self.feeds.keys().filter(|key| is_of_node(key)).count()
     }
 
-    /// Number of subscriptions that were refused because there were [`SUBSCRIBERS_MAX`] subscribers, or
-    /// [`POSITIONS_TOTAL_MAX`] positions.
+    /// Number of subscriptions that were refused because there were [`SUBSCRIBERS_MAX`]
+    /// subscribers, or [`POSITIONS_TOTAL_MAX`] positions.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// What all feeds have sent so far.
+    /// Counts of what all feeds have sent so far.
     pub fn counts(&self) -> FeedCounts {
         let subscribers = self.rows().map(|(_, counts, _)| counts);
         subscribers.fold(self.forgotten, FeedCounts::plus)
     }
 
-    /// The subscriptions by node and scope, those without a feed too: what was sent for each of them, and
-    /// what was given up.
+    /// The subscriptions by node and scope, those without a feed too: what was sent for each of
+    /// them, and what was given up.
     pub fn sent_to(&self) -> Vec<SubscribersRow> {
         let row = |(key, counts, state): (&FeedKey, FeedCounts, &str)| SubscribersRow {
             node: key.0.to_string(),

@@ -1,56 +1,24 @@
 //! Questions to other nodes, and their answers: statements that run where the data is, calls into
 //! programs there, and what nodes tell each other about the insights of the cluster.
 //!
-//! A question goes to several nodes, and each of them answers in one message. Messages are lost, so a question
-//! is sent again to those that have not answered, until its time is over; `asked_questions.rs` sees to it that
-//! they take it once. `docs/reference/fabric-format.md` defines the bytes.
+//! A question goes to several nodes, and each of them answers in one message. Messages are lost, so
+//! a question is sent again to those that have not answered, until its time is over;
+//! `asked_questions.rs` sees to it that they take it once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use barograph_model::{NS_PER_MS, NS_PER_S};
+use barograph_model::NS_PER_MS;
 
 use crate::asked_questions::AskedQuestions;
-use crate::frame::FRAME_BYTES_MAX;
+use crate::question_bytes::{
+    ANSWER_HEAD, AskedQuestion, QUESTION_AGAIN_NS, QUESTION_BYTES_MAX, QuestionKind, VERSION,
+    kind_of, number_of,
+};
 
-const STATEMENT: [u8; 4] = *b"BARQ";
-const CALL: [u8; 4] = *b"BARC";
-const INSIGHTS: [u8; 4] = *b"BARI";
-const ANSWER: [u8; 4] = *b"BARA";
-const VERSION: u8 = 1;
-/// Bytes before the text of a question: magic, version, number, patience.
-const QUESTION_HEAD: usize = 4 + 1 + 8 + 4;
-/// Bytes before an answer: magic, version, number, whether it is a fault.
-const ANSWER_HEAD: usize = 4 + 1 + 8 + 1;
-/// Most bytes of the text of a question: a statement, or a call as JSON.
-pub const QUESTION_BYTES_MAX: usize = 72 << 10;
-/// Most bytes of the answer of one node.
-pub const ANSWER_BYTES_MAX: usize = FRAME_BYTES_MAX - ANSWER_HEAD;
 /// Most questions of this node that wait for answers.
 const QUESTIONS_MAX: usize = 32;
-/// Time after which a question is sent again to nodes that have not answered, in ns. It is longer than a round
-/// trip and most answers take, and a fifth of the usual patience.
-pub(crate) const QUESTION_AGAIN_NS: i64 = NS_PER_S;
-/// Longest time for which another node may want to wait, in ms.
-const PATIENCE_MS_MAX: u32 = 600_000;
-
-/// The kind of a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuestionKind {
-    /// A read-only statement for the node's SQL engine.
-    Statement,
-    /// A call into programs of the node, as JSON.
-    Call,
-    /// What the asking node knows and offers of the cluster's insights, as JSON.
-    Insights,
-}
-
-impl QuestionKind {
-    /// All kinds.
-    const ALL: [Self; 3] = [Self::Statement, Self::Call, Self::Insights];
-}
-
-/// What has come of a question on one node.
+/// Outcome of a question on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeAnswer {
     /// Its answer: for a statement the rows as its SQL engine encoded them, for a call the outcome.
@@ -63,38 +31,25 @@ pub enum NodeAnswer {
     Gone,
 }
 
-/// What has come of a question on a node, and when.
+/// Outcome of a question on a node, with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReply {
     /// Name of the node.
     pub node: Arc<str>,
-    /// What has come of the question there.
+    /// Outcome of the question there.
     pub answer: NodeAnswer,
     /// Time from the question until this was known, in ns.
     pub elapsed_ns: i64,
 }
 
-/// What has come of a question, by the names of nodes.
+/// Outcomes of a question, by the names of nodes.
 pub type NodeAnswers = Vec<NodeReply>;
-
-/// A question of another node to this one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AskedQuestion {
-    /// Name of the node that asks.
-    pub from: Arc<str>,
-    /// What is asked.
-    pub kind: QuestionKind,
-    /// The statement, or anything else as JSON.
-    pub text: String,
-    /// Time after which nobody waits for the answer any more, ns since the epoch.
-    pub until_ns: i64,
-    pub(crate) number: u64,
-}
 
 /// The questions of this node that wait for answers, and those of other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
-    /// Number of the next question; those of earlier ones are less, also of earlier lives of the node.
+    /// Number of the next question; those of earlier ones are less, also of earlier lives of the
+    /// node.
     next: u64,
     questions: BTreeMap<u64, Question>,
     asked: AskedQuestions,
@@ -115,28 +70,6 @@ struct Question {
     answers: BTreeMap<Arc<str>, Option<(NodeAnswer, i64)>>,
 }
 
-/// Whether a message is a question or an answer.
-pub(crate) fn is_of_questions(bytes: &[u8]) -> bool {
-    kind_of(bytes).is_some() || bytes.starts_with(&ANSWER)
-}
-
-/// The kind of a question; `None` if the message is none.
-fn kind_of(bytes: &[u8]) -> Option<QuestionKind> {
-    QuestionKind::ALL
-        .into_iter()
-        .find(|kind| bytes.starts_with(kind.magic()))
-}
-
-impl QuestionKind {
-    fn magic(self) -> &'static [u8; 4] {
-        match self {
-            Self::Statement => &STATEMENT,
-            Self::Call => &CALL,
-            Self::Insights => &INSIGHTS,
-        }
-    }
-}
-
 impl Questions {
     /// Begins with this number, which is greater than those of earlier lives of the node.
     pub(crate) fn new(first: u64) -> Self {
@@ -146,8 +79,8 @@ impl Questions {
         }
     }
 
-    /// Opens a question to nodes, of which only those are sent it that are connected. Returns its number;
-    /// `None` if too many questions wait or the text is too long.
+    /// Opens a question to nodes, of which only those are sent it that are connected. Returns its
+    /// number; `None` if too many questions wait or the text is too long.
     pub(crate) fn ask(
         &mut self,
         (kind, text): (QuestionKind, &str),
@@ -238,8 +171,8 @@ impl Questions {
         Some((number, replies.collect()))
     }
 
-    /// The time at which the next question is over or sent again, ns since the epoch. It is in the past if one
-    /// is complete, or one of another node waits to be taken.
+    /// The time at which the next question is over or sent again, ns since the epoch. It is in the
+    /// past if one is complete, or one of another node waits to be taken.
     pub(crate) fn deadline_ns(&self) -> i64 {
         if self.asked.has_waiting() {
             return i64::MIN;
@@ -253,8 +186,8 @@ impl Questions {
         self.asked.take(now_ns)
     }
 
-    /// The message with the answer to a question to this node, or with the reason why there is none. It is
-    /// kept for an asker that does not get it.
+    /// The message with the answer to a question to this node, or with the reason why there is
+    /// none. It is kept for an asker that does not get it.
     pub(crate) fn answer(
         &mut self,
         asked: &AskedQuestion,
@@ -312,57 +245,15 @@ impl Question {
     }
 }
 
-impl AskedQuestion {
-    /// Reads a question of a node that came at `now_ns`, ns since the epoch; `None` if it is none.
-    fn read(from: &Arc<str>, (kind, bytes): (QuestionKind, &[u8]), now_ns: i64) -> Option<Self> {
-        let (head, text) = bytes.split_at_checked(QUESTION_HEAD)?;
-        let (number, patience) = (number_of(head)?, head.get(13..)?);
-        let patience_ms = u32::from_le_bytes(patience.try_into().ok()?).min(PATIENCE_MS_MAX);
-        if text.len() > QUESTION_BYTES_MAX {
-            return None;
-        }
-        Some(Self {
-            from: Arc::clone(from),
-            kind,
-            text: std::str::from_utf8(text).ok()?.to_owned(),
-            until_ns: now_ns.saturating_add(i64::from(patience_ms) * NS_PER_MS),
-            number,
-        })
-    }
-
-    /// Whether it is the same question, which has come again.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.from == other.from && self.number == other.number
-    }
-
-    /// The message with the answer, or with the reason why there is none.
-    pub(crate) fn answer(&self, outcome: Result<&[u8], &str>) -> Vec<u8> {
-        let large = format!(
-            "the rows of this node have more than {ANSWER_BYTES_MAX} bytes: filter, aggregate or \
-             LIMIT them in the statement"
-        );
-        let (is_fault, contents) = match outcome {
-            Ok(answer) if answer.len() <= ANSWER_BYTES_MAX => (0, answer),
-            Ok(_) => (1, large.as_bytes()),
-            Err(reason) => (1, reason.as_bytes()),
-        };
-        let number = self.number.to_le_bytes();
-        [&ANSWER[..], &[VERSION], &number, &[is_fault], contents].concat()
-    }
-}
-
-/// The number of a question in the head of a message of this version.
-fn number_of(head: &[u8]) -> Option<u64> {
-    let (version, rest) = head.get(4..)?.split_first()?;
-    let number = rest.first_chunk()?;
-    (*version == VERSION).then(|| u64::from_le_bytes(*number))
-}
-
 #[cfg(test)]
 mod tests {
+    use barograph_model::NS_PER_S;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::question_bytes::{
+        ANSWER, ANSWER_BYTES_MAX, CALL, INSIGHTS, STATEMENT, is_of_questions,
+    };
 
     const SELECT: (QuestionKind, &str) = (QuestionKind::Statement, "SELECT 1");
 
@@ -418,7 +309,8 @@ mod tests {
         ];
         assert_eq!(a.done(5_000_000_100), Some((number, expect)));
         assert_eq!(a.deadline_ns(), i64::MAX);
-        // What comes of it later is no fault of its sender; of a question that was never asked, it is.
+        // What comes of it later is no fault of its sender; of a question that was never asked, it
+        // is.
         a.receive(&node("d"), &answer, 6_000_000_000);
         assert_eq!(a.refused(), 1);
         a.receive(

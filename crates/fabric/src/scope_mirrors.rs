@@ -1,7 +1,8 @@
-//! The mirrors of one node's scopes: what applications publish there, for the readers that they allow.
+//! The mirrors of one node's scopes: what applications publish there, for the readers that they
+//! allow.
 //!
-//! Each scope has a feed and a segment of its own, so that the file system guards it here as it does on
-//! its node. They are apart from the mirror of the node itself, which never waits for them.
+//! Each scope has a feed and a segment of its own, so that the file system guards it here as it
+//! does on its node. They are apart from the mirror of the node itself, which never waits for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(crate) struct ScopeMirrors {
     /// The scopes whose mirrors wait until their histories are open.
     awaited: BTreeSet<Arc<str>>,
     room: Arc<MirrorRoom>,
-    /// What the mirrors that have ended had taken in.
+    /// Counts of what the mirrors that have ended had taken in.
     ended: MirrorCounts,
     /// Why a scope has no mirror at present, or one that its readers cannot read.
     trouble: Option<String>,
@@ -53,8 +54,8 @@ impl ScopeMirrors {
         }
     }
 
-    /// Begins the mirrors of these scopes, as far as they are wanted, and ends all others. Tries again what
-    /// has failed before. `next_feed` is the number of a feed that no feed had before.
+    /// Begins the mirrors of these scopes, as far as they are wanted, and ends all others. Tries
+    /// again what has failed before. `next_feed` is the number of a feed that no feed had before.
     pub(crate) fn follow(
         &mut self,
         scopes: &[Arc<str>],
@@ -178,7 +179,7 @@ impl ScopeMirrors {
         }
     }
 
-    /// What is wrong with a scope's mirror or its history at present.
+    /// Present trouble of a scope's mirror or of its history.
     pub(crate) fn trouble(&self) -> Option<String> {
         let of_history = self.mirrors.iter().find_map(|(scope, one)| {
             let trouble = one.mirror.trouble.as_ref()?;
@@ -217,7 +218,7 @@ impl ScopeMirrors {
             .sum()
     }
 
-    /// What was taken in so far, that of ended mirrors too.
+    /// Counts of what was taken in so far, by ended mirrors too.
     pub(crate) fn counts(&self) -> MirrorCounts {
         let counts = self.mirrors.values().map(|scope| scope.mirror.counts());
         counts.fold(self.ended, MirrorCounts::plus)

@@ -1,10 +1,10 @@
 //! The identity of nodes: certificates of the cluster's authority, proofs of who a node is, and
 //! channels between two nodes that nobody else reads or writes.
 //!
-//! TLS between two ends of a link knows only the neighbour: a message may have come through a router,
-//! and every node of the cluster could write any key. So each message is sealed from its sender to
-//! its receiver. The keys come from the hellos, and each hello has a proof that only the owner of a
-//! certificate can make. `docs/design/0009-many-nodes.md` has the reasons.
+//! TLS between two ends of a link knows only the neighbour: a message may have come through a
+//! router, and every node of the cluster could write any key. So each message is sealed from its
+//! sender to its receiver. The keys come from the hellos, and each hello has a proof that only the
+//! owner of a certificate can make. `docs/design/0009-many-nodes.md` has the reasons.
 
 mod channel;
 mod credentials;

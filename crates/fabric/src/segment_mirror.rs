@@ -1,5 +1,5 @@
-//! The mirror of one segment of another node: its feed goes into a segment of this node's memory and, if
-//! its history is kept, to the part that writes it.
+//! The mirror of one segment of another node: its feed goes into a segment of this node's memory
+//! and, if its history is kept, to the part that writes it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::subscriber::{Subscriber, SubscriberConfig};
 pub(crate) struct SegmentMirror {
     pub(crate) subscriber: Subscriber,
     pub(crate) segment: MirrorSegment,
-    /// What is wrong with the history at present.
+    /// Present trouble of the history.
     pub(crate) trouble: Option<String>,
     history: Option<KeptHistory>,
 }
 
-/// What is mirrored, and where to.
+/// Streams that are mirrored, and the place of their mirror.
 #[derive(Debug)]
 pub(crate) struct MirrorPlace<'a> {
     /// The node.
@@ -124,7 +124,7 @@ impl SegmentMirror {
         self.subscriber.due(now_ns)
     }
 
-    /// What was taken in so far.
+    /// Counts of what was taken in so far.
     pub(crate) fn counts(&self) -> MirrorCounts {
         let counts = self.subscriber.mirror().counts();
         MirrorCounts {

@@ -2,8 +2,8 @@
 //! again from where it is when the feed has a hole or falls silent.
 //!
 //! A subscriber that keeps the streams durably acknowledges a frame only when it is durable. While
-//! nothing can be written, it repeats its last acknowledgement, so that the owner keeps the feed and
-//! sends nothing more than the window allows.
+//! nothing can be written, it repeats its last acknowledgement, so that the owner keeps the feed
+//! and sends nothing more than the window allows.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub struct SubscriberConfig {
     pub first_feed: u64,
     /// Selectors of the wanted streams.
     pub selectors: Vec<String>,
-    /// How far back the feed is to go.
+    /// Reach of the feed into the past.
     pub reach: FeedReach,
     /// Most bytes on the way.
     pub window_bytes: u64,
@@ -47,8 +47,8 @@ pub struct SubscriberConfig {
 pub struct Subscriber {
     config: SubscriberConfig,
     mirror: Mirror,
-    /// If frames are acknowledged only when they are durable: the feed, and the number of its newest
-    /// durable frame.
+    /// If frames are acknowledged only when they are durable: the feed, and the number of its
+    /// newest durable frame.
     durable: Option<(u64, u64)>,
     next_feed: u64,
     /// Time of the newest request or frame, ns since the epoch.
@@ -174,7 +174,8 @@ impl Subscriber {
             .is_some_and(|(present, _)| present == feed)
     }
 
-    /// Has the next [`Self::due`] ask for a new feed, since the owner may have lost the present one.
+    /// Has the next [`Self::due`] ask for a new feed, since the owner may have lost the present
+    /// one.
     pub fn ask_again(&mut self) {
         self.is_to_subscribe = true;
     }

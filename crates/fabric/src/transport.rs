@@ -44,15 +44,15 @@ pub trait Transport {
     /// The nodes that can be sent messages now, by name.
     fn peers(&self) -> Vec<Peer>;
 
-    /// Why nodes that are there now do not work with this one. Both of the two nodes know the reason. The
-    /// nodes that are told of are bounded; [`TransportCounts::refused`] counts all.
+    /// Why nodes that are there now do not work with this one. Both of the two nodes know the
+    /// reason. The nodes that are told of are bounded; [`TransportCounts::refused`] counts all.
     fn refusals(&self) -> Vec<Refusal>;
 
-    /// What was carried so far.
+    /// Counts of what was carried so far.
     fn counts(&self) -> TransportCounts;
 }
 
-/// What a transport reports.
+/// Event that a transport reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransportEvent {
     /// A node can be sent messages from now on.
@@ -91,7 +91,7 @@ pub enum SendFault {
     Large,
 }
 
-/// What a transport has carried.
+/// Counts of what a transport has carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransportCounts {
     /// Messages that were handed over to be sent.

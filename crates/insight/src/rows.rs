@@ -1,7 +1,7 @@
 //! The rows and groups of one SELECT, kept up to date row by row.
 //!
-//! Which rows exist, and to which group each belongs, depends on labels alone, so it changes only
-//! when streams come and go. A new sample changes only its own rows and their groups.
+//! The existence of rows, and the group to which each belongs, depends on labels alone, so it
+//! changes only when streams come and go. A new sample changes only its own rows and their groups.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -43,8 +43,8 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes the authority of a new cluster, and the certificate of its first node, at `now_ns`, in ns
-    /// since the epoch.
+    /// Makes the authority of a new cluster, and the certificate of its first node, at `now_ns`, in
+    /// ns since the epoch.
     pub fn create(
         dir: &Path,
         cluster: &str,
@@ -178,8 +178,8 @@ impl Authority {
         Ok(holding)
     }
 
-    /// Writes the list of all revoked certificates. Its number is the count of revocations so far, so
-    /// that each list has a greater one than the list before.
+    /// Writes the list of all revoked certificates. Its number is the count of revocations so far,
+    /// so that each list has a greater one than the list before.
     fn write_revocation_list(&self, now_ns: i64) -> Result<(), MembershipFault> {
         let members = self.members()?;
         let revoked: Vec<RevokedCertParams> = members

@@ -24,7 +24,7 @@ pub enum MembershipFault {
     Exists {
         /// The directory.
         dir: PathBuf,
-        /// Whose certificates they are, as the end of a clause.
+        /// Owner of the certificates, as the end of a clause.
         of: String,
     },
     /// The directory has no authority.
@@ -41,7 +41,7 @@ pub enum MembershipFault {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason of the fault.
         reason: String,
     },
     /// No node of this name has a certificate that holds.

@@ -17,7 +17,7 @@ const PREFIX: &str = "baro1.";
 const TOKEN_BYTES_MAX: usize = 8 << 10;
 const SECRET_BYTES: usize = 24;
 
-/// What an invited node needs to join. Its text is secret until it was used.
+/// Token that an invited node needs to join. Its text is secret until it was used.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Token {
     /// Name of the cluster.

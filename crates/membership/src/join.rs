@@ -17,7 +17,7 @@ use crate::files;
 use crate::invitation::Token;
 use crate::serve::{Answer, MESSAGE_BYTES_MAX, PATIENCE, Request};
 
-/// What a node has become a member of.
+/// Membership that a node has obtained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// Name of the cluster.
@@ -26,8 +26,8 @@ pub struct Joined {
     pub node: String,
 }
 
-/// Joins the cluster of a token: the private key is made here and never leaves, and the inviting node
-/// certifies it. The directory gets the certificates.
+/// Joins the cluster of a token: the private key is made here and never leaves, and the inviting
+/// node certifies it. The directory gets the certificates.
 ///
 /// A node that is of the same cluster already gets a new certificate.
 pub fn join(dir: &Path, token: &Token, now_ns: i64) -> Result<Joined, MembershipFault> {
@@ -59,8 +59,8 @@ pub fn join(dir: &Path, token: &Token, now_ns: i64) -> Result<Joined, Membership
     })
 }
 
-/// Asks the inviting node for a certificate. It proves by its own certificate that it is the one that
-/// made the token.
+/// Asks the inviting node for a certificate. It proves by its own certificate that it is the one
+/// that made the token.
 fn ask(token: &Token, request: String) -> Result<String, MembershipFault> {
     let unreachable = |error| MembershipFault::Unreachable {
         address: token.address.escape_debug().take(128).collect(),

@@ -47,8 +47,8 @@ impl Member {
     }
 }
 
-/// The certificates that the authority in this directory has issued, oldest first. A line that was cut
-/// short by a crash is left out: its certificate was not given to anybody.
+/// The certificates that the authority in this directory has issued, oldest first. A line that was
+/// cut short by a crash is left out: its certificate was not given to anybody.
 pub(crate) fn members(dir: &Path) -> Result<Vec<Member>, MembershipFault> {
     let path = dir.join(LEDGER);
     if !path.exists() {

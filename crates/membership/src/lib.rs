@@ -1,7 +1,7 @@
 //! Membership of a cluster: the authority that certifies nodes, invitations, and joining by them.
 //!
-//! It is a crate of its own because it owns rcgen and because it runs in commands of administrators,
-//! never in an agent. An agent only reads the files that it leaves.
+//! It is a crate of its own because it owns rcgen and because it runs in commands of
+//! administrators, never in an agent. An agent only reads the files that it leaves.
 
 mod authority;
 mod fault;

@@ -26,7 +26,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Most nodes that are served at a time; more are closed at once, and try again.
 const SERVED_MAX: usize = 16;
 
-/// What an invited node sends: one line of JSON.
+/// Request of an invited node: one line of JSON.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Request {
     pub(crate) secret: String,
@@ -34,7 +34,7 @@ pub(crate) struct Request {
     pub(crate) request: String,
 }
 
-/// What it is answered: one line of JSON.
+/// Answer to it: one line of JSON.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
@@ -80,7 +80,7 @@ impl Write for TimedStream {
     }
 }
 
-/// What has come of one node's request.
+/// Outcome of one node's request.
 #[derive(Debug)]
 pub enum Admission {
     /// A node was certified.
@@ -106,7 +106,7 @@ pub struct InvitationServer {
     desk: Arc<Desk>,
 }
 
-/// What the threads of the server share.
+/// State that the threads of the server share.
 struct Desk {
     authority: Authority,
     invitations: Mutex<Invitations>,
@@ -164,8 +164,8 @@ impl InvitationServer {
         })
     }
 
-    /// Serves until all invitations are used or have ended. What has come of each request is told to
-    /// `tell`. `pause` waits for a moment between two looks.
+    /// Serves until all invitations are used or have ended. What has come of each request is told
+    /// to `tell`. `pause` waits for a moment between two looks.
     pub fn run(
         self,
         mut tell: impl FnMut(Admission),

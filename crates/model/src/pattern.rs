@@ -47,8 +47,8 @@ impl Pattern {
         !self.0.contains(['*', '?'])
     }
 
-    /// Whether the pattern may match a text that begins with `prefix`: `disk.*` can match none that begins
-    /// with `app.`.
+    /// Whether the pattern may match a text that begins with `prefix`: `disk.*` can match none that
+    /// begins with `app.`.
     pub fn may_begin_with(&self, prefix: &str) -> bool {
         let (text, prefix) = (self.0.as_bytes(), prefix.as_bytes());
         let is_wild = |byte: &u8| matches!(byte, b'*' | b'?');

@@ -260,8 +260,8 @@ pub(crate) fn register_scalars(connection: &Connection, live: &Arc<Live>) -> Res
     connection.create_scalar_function("now_ns", 0, flags, move |_| Ok(live.now_ns()))
 }
 
-/// The meaning of a text that is compared with `column`: beside a number it is a time, beside a text
-/// it is itself (see `times`).
+/// The meaning of a text that is compared with `column`: beside a number it is a time, beside a
+/// text it is itself (see `times`).
 #[cfg(feature = "bundled")]
 fn instant_beside(column: ValueRef<'_>, text: ValueRef<'_>, now_ns: i64) -> Result<Value> {
     let ValueRef::Text(text) = text else {

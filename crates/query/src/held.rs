@@ -1,5 +1,5 @@
-//! The values that held at a time: the last sample of each series up to it, and the time until which
-//! its value held.
+//! The values that held at a time: the last sample of each series up to it, and the time until
+//! which its value held.
 //!
 //! It stands alone because it reads backwards (and forwards, where a life may have ended), and only
 //! the series whose sample is not found yet.
@@ -138,9 +138,9 @@ fn keep_latest(found: &mut [Option<HeldSample>], chunk: &SampleChunk) {
 }
 
 /// Until when the last samples up to `ts` held, by series: `i64::MAX` where the same life goes on
-/// after `ts`. Where nobody looked, nothing holds: after the mark of a last look, and after the last
-/// sample of a life that an agent could not mark because it was killed. A value that a program has
-/// put is not looked at; it holds until another life begins.
+/// after `ts`. Where nobody looked, nothing holds: after the mark of a last look, and after the
+/// last sample of a life that an agent could not mark because it was killed. A value that a program
+/// has put is not looked at; it holds until another life begins.
 pub(crate) fn ends(
     reading: &Reading,
     lasts: &[Option<HeldSample>],

@@ -204,8 +204,8 @@ impl StreamsSnapshot {
     }
 
     /// The time until which the newest value of a stream is known to hold. As in the recorder's
-    /// streams, a look that is late by less than [`MISSED`] intervals is no gap. A value that nobody
-    /// looks at holds as long as there is somebody who would take in the next one.
+    /// streams, a look that is late by less than [`MISSED`] intervals is no gap. A value that
+    /// nobody looks at holds as long as there is somebody who would take in the next one.
     pub(crate) fn known_until_ns(
         &self,
         scope: &str,

@@ -3,10 +3,10 @@
 //! For SQLite every text is greater than every integer, so `ts > '-10m'` would never be true,
 //! without an error. The text becomes `instant('-10m')`, which bounds a scan, or refuses the text.
 //!
-//! A statement may also give a text the name of a time column: `iso(ts) AS ts`. In WHERE, HAVING and
-//! ON of the same SELECT, SQLite takes `ts` for the column of the table all the same. Only outside
-//! of that SELECT the name may mean the text. There the text becomes `instant_beside(ts, '-10m')`,
-//! which looks at the value of `ts` in each row.
+//! A statement may also give a text the name of a time column: `iso(ts) AS ts`. In WHERE, HAVING
+//! and ON of the same SELECT, SQLite takes `ts` for the column of the table all the same. Only
+//! outside of that SELECT the name may mean the text. There the text becomes `instant_beside(ts,
+//! '-10m')`, which looks at the value of `ts` in each row.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,8 +24,8 @@ const OF_TIMES: [&str; 12] = [
 const EXPRESSION_TOKENS_MAX: usize = 256;
 /// Most columns of one name that may be texts…
 const TEXTS_MAX: usize = 8;
-/// …and most parentheses around a comparison of which it is found out what a name means. Beyond that
-/// each row decides.
+/// …and most parentheses around a comparison of which it is found out what a name means. Beyond
+/// that each row decides.
 const DEPTH_MAX: usize = 64;
 
 /// Rewrites each text literal that is compared with a time column to a time: `ts > '-10m'` becomes
@@ -124,7 +124,7 @@ fn beside(tokens: &[Token<'_>], operand: &RangeInclusive<usize>) -> Vec<usize> {
     places
 }
 
-/// Which parentheses each token is in.
+/// Parentheses around each token.
 struct Groups {
     /// The group of each token; group 0 is in no parentheses. A parenthesis itself belongs to the
     /// group around it.

@@ -1,9 +1,10 @@
-//! What an agent that was killed has left in its segment. The segment outlives it: it has the newest
-//! samples of each stream, of which the archive lacks those that were not synced yet, and the time at
-//! which the agent last looked, which only an agent that is stopped can write into the archive.
+//! The takeover of what a killed agent has left in its segment. The segment outlives it: it has the
+//! newest samples of each stream, of which the archive lacks those that were not synced yet, and
+//! the time at which the agent last looked, which only an agent that is stopped can write into the
+//! archive.
 //!
-//! The next agent of the run directory takes this over before it replaces the segment. If the machine
-//! was restarted there is nothing to take over: segments are memory.
+//! The next agent of the run directory takes this over before it replaces the segment. If the
+//! machine was restarted there is nothing to take over: segments are memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -75,8 +75,8 @@ impl PartId {
     /// one's or a mirror.
     pub fn scope_name(&self) -> &str {
         match self.is_mirror {
-            // The path of a scope in a mirror has two steps more than that of the mirror. A node may
-            // have the name of any of them.
+            // The path of a scope in a mirror has two steps more than that of the mirror. A node
+            // may have the name of any of them.
             true => self.scope.split('/').nth(3).unwrap_or_default(),
             false => &self.scope,
         }

@@ -1,5 +1,5 @@
-//! When a value is out of date although its agent lives. It stands alone because all readers that
-//! say "stale" mean the same.
+//! The rule for when a value is out of date although its agent lives. It stands alone because all
+//! readers that say "stale" mean the same.
 
 use barograph_model::NS_PER_S;
 

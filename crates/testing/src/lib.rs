@@ -1,5 +1,5 @@
-//! What the tests of several crates share: an allocator that counts, for tests that a steady state
-//! allocates nothing, and waits for other threads and processes.
+//! Tools that the tests of several crates share: an allocator that counts, for tests that a steady
+//! state allocates nothing, and waits for other threads and processes.
 //!
 //! The crate stands alone because no product uses it.
 

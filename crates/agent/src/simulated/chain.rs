@@ -1,5 +1,5 @@
-//! A chain of insights over many nodes on virtual time: each node computes a value from that of the node
-//! before it (Apollo, Figure 7, with a node for each vertex).
+//! A chain of insights over many nodes on virtual time: each node computes a value from that of the
+//! node before it (Apollo, Figure 7, with a node for each vertex).
 
 use super::network::NetworkFaults;
 use super::*;

@@ -1,6 +1,6 @@
-//! Whole agents of a cluster on virtual time, over a network that fails, on disks that forget: a node
-//! keeps the history of the others, and lacks nothing when everything has healed. The clocks of all
-//! nodes differ by minutes.
+//! Whole agents of a cluster on virtual time, over a network that fails, on disks that forget: a
+//! node keeps the history of the others, and lacks nothing when everything has healed. The clocks
+//! of all nodes differ by minutes.
 
 mod absence;
 mod bounds;
@@ -59,8 +59,8 @@ fn samples_of(archive: &Path, node: &str, told: &[String]) -> BTreeMap<SeriesId,
     samples
 }
 
-/// Since when each machine has not been heard by each other one, ns since the epoch; the first index is
-/// that of the machine that does not hear.
+/// Since when each machine has not been heard by each other one, ns since the epoch; the first
+/// index is that of the machine that does not hear.
 type Away = [[Option<i64>; NODES.len()]; NODES.len()];
 
 /// The machines, of which agents run on some.
@@ -73,9 +73,10 @@ struct Rack<'n> {
     cut: Option<(usize, i64)>,
     /// The machines that have lost what was not on their disks.
     forgot: BTreeSet<usize>,
-    /// The first sample that the keeper's archive of each other machine has of each series, after ten seconds.
+    /// The first sample that the keeper's archive of each other machine has of each series, after
+    /// ten seconds.
     first: Vec<BTreeMap<SeriesId, (i64, u64)>>,
-    /// What has happened, for a failure.
+    /// Lines that tell what has happened, printed when a run fails.
     told: Vec<String>,
 }
 
@@ -246,7 +247,8 @@ impl<'n> Rack<'n> {
         RunDir::new(&self.nodes[here].config.run_dir).mirror(NODES[of])
     }
 
-    /// The mirrors of all nodes have what the others have, and what programs there publish for everyone.
+    /// The mirrors of all nodes have what the others have, and what programs there publish for
+    /// everyone.
     fn check_views(&self) {
         let pairs = (0..NODES.len()).flat_map(|here| (0..NODES.len()).map(move |of| (here, of)));
         for (here, of) in pairs.filter(|(here, of)| here != of) {
@@ -285,8 +287,8 @@ impl<'n> Rack<'n> {
         }
     }
 
-    /// The keeper's archives of a node have everything that the node's own have: of its own streams, and of
-    /// what programs there publish for everyone.
+    /// The keeper's archives of a node have everything that the node's own have: of its own
+    /// streams, and of what programs there publish for everyone.
     fn check_histories(&self, at: usize, until_ns: i64) -> [usize; 2] {
         let config = &self.nodes[at].config;
         let kept = self.nodes[0].config.state_dir.join("aggregated");
@@ -297,8 +299,8 @@ impl<'n> Rack<'n> {
             .map(|(own, kept)| self.check_history(at, (own, &kept), until_ns))
     }
 
-    /// An archive that the keeper has of a node has everything that the node's own has, from the first sample
-    /// that was kept. Returns the number of samples that were compared.
+    /// An archive that the keeper has of a node has everything that the node's own has, from the
+    /// first sample that was kept. Returns the number of samples that were compared.
     fn check_history(&self, at: usize, (own, kept): (&Path, &Path), until_ns: i64) -> usize {
         let node = NODES[at];
         let own = samples_of(own, node, &self.told);
@@ -341,8 +343,9 @@ fn ts_of(sample: &str) -> i64 {
 }
 
 impl Rack<'_> {
-    /// After everything has healed: all nodes see all others, and the keeper's archives have everything.
-    /// Returns the samples that were compared, of nodes and of programs, and how many came from archives.
+    /// After everything has healed: all nodes see all others, and the keeper's archives have
+    /// everything. Returns the samples that were compared, of nodes and of programs, and how many
+    /// came from archives.
     fn finish(mut self, healed_s: i64) -> ([usize; 2], u64) {
         self.network.set_faults(NetworkFaults::default());
         self.fill_disk(false);
@@ -373,8 +376,8 @@ impl Rack<'_> {
     }
 }
 
-/// Three machines live through trouble, and are well afterwards. Returns the samples that were compared, of
-/// nodes and of programs, and how many came from archives.
+/// Three machines live through trouble, and are well afterwards. Returns the samples that were
+/// compared, of nodes and of programs, and how many came from archives.
 fn live_through(seed: u64) -> ([usize; 2], u64) {
     let dir = memory_dir();
     let time = virtual_time();

@@ -1,5 +1,5 @@
-//! An insight over a value of each of many nodes, on virtual time: one whole agent, and nodes that have
-//! a segment and their part in the cluster alone.
+//! An insight over a value of each of many nodes, on virtual time: one whole agent, and nodes that
+//! have a segment and their part in the cluster alone.
 
 use barograph_fabric::transport::{HELLO_VERSION, Hello};
 use barograph_fabric::{FabricNode, MirrorBounds, NodeConfig};
@@ -20,8 +20,8 @@ const BEGIN_S: i64 = 20;
 /// Time between two looks at the insights, in ns, and their number.
 const LOOK_NS: i64 = NS_PER_S / 20;
 const LOOKS: i64 = 20 * NS_PER_S / LOOK_NS;
-/// Greatest age of the oldest value in an insight, in ns: a node puts one each second, it is on the way,
-/// and the insight is computed once a second.
+/// Greatest age of the oldest value in an insight, in ns: a node puts one each second, it is on the
+/// way, and the insight is computed once a second.
 const AGE_NS_MAX: i64 = PUT_NS + NS_PER_S + NS_PER_S / 20;
 
 /// A node that puts a value each second: the time since the start.

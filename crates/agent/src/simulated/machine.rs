@@ -1,4 +1,4 @@
-//! What a simulated machine has of its own beside its directories: a clock that is wrong, and a disk
+//! A simulated machine's own parts beside its directories: a clock that is wrong, and a disk
 //! that can be full.
 
 use std::io;
@@ -16,7 +16,7 @@ use barograph_model::{Clock, ManualClock};
 pub(crate) struct MachineClock {
     /// The time of the simulation.
     pub time: Arc<ManualClock>,
-    /// How far the wall clock is ahead of the time of the simulation, in ns.
+    /// Time by which the wall clock is ahead of the time of the simulation, in ns.
     pub ahead_ns: i64,
 }
 
@@ -32,8 +32,8 @@ impl Clock for MachineClock {
 
 /// The disk of a machine, of which one directory can be full: nothing can be written there then.
 ///
-/// The directory still has free bytes then, as when a quota is used up, so that nobody deletes old files to make
-/// room. A clone is the same disk.
+/// The directory still has free bytes then, as when a quota is used up, so that nobody deletes old
+/// files to make room. A clone is the same disk.
 #[derive(Clone)]
 pub(crate) struct FillingDisk {
     pub disk: ForgettingDisk,

@@ -101,7 +101,7 @@ pub(crate) struct FaultyTransport {
     delayed: Vec<(i64, String, Vec<u8>)>,
     /// The other machines that run.
     running: BTreeSet<Arc<str>>,
-    /// Those of them that this one knows to be there.
+    /// Machines among them that this one knows to be there.
     seen: BTreeSet<Arc<str>>,
 }
 
@@ -246,8 +246,8 @@ impl SimulatedFabric {
         Self { node, clock }
     }
 
-    /// Takes in what has come, does what is due, and returns the time of the next step by the monotonic
-    /// clock.
+    /// Takes in what has come, does what is due, and returns the time of the next step by the
+    /// monotonic clock.
     pub(crate) fn step(&mut self) -> i64 {
         step_node(&mut self.node, &*self.clock)
     }
@@ -257,12 +257,12 @@ impl SimulatedFabric {
         self.node.status()
     }
 
-    /// What was sent to each of the other machines.
+    /// Counts of what was sent to each of the other machines.
     pub(crate) fn sent_to(&self) -> Vec<barograph_stream::SubscribersRow> {
         self.node.sent_to()
     }
 
-    /// What is known of the other machines.
+    /// Rows of the other machines, as the table of peers has them.
     pub(crate) fn peers(&self) -> Vec<barograph_stream::PeersRow> {
         self.node.peers()
     }
@@ -271,7 +271,8 @@ impl SimulatedFabric {
 /// Takes in what has come to a node, does what is due, and returns the time of the next step by the
 /// monotonic clock.
 pub(crate) fn step_node(node: &mut FabricNode<FaultyTransport>, clock: &dyn Clock) -> i64 {
-    // The fabric goes by the wall clock of its machine, and the network by the time of the simulation.
+    // The fabric goes by the wall clock of its machine, and the network by the time of the
+    // simulation.
     let (now_ns, monotonic_ns) = (clock.now_ns(), clock.monotonic_ns());
     let sent = node.transport().counts().sent;
     while let Some(event) = node.transport().receive(now_ns) {

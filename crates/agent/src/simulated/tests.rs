@@ -1,4 +1,5 @@
-//! Two whole agents in one thread for hours of virtual time, twice with the same seed to the same bytes.
+//! Two whole agents in one thread for hours of virtual time, twice with the same seed to the same
+//! bytes.
 
 use std::path::Path;
 
@@ -7,7 +8,8 @@ use barograph_archive::verify;
 use super::*;
 
 const HOUR_S: i64 = 3_600;
-/// Hours of the simulation: a day where the code is optimized, and few hours in a development build.
+/// Hours of the simulation: a day where the code is optimized, and few hours in a development
+/// build.
 const HOURS: i64 = if cfg!(debug_assertions) { 4 } else { 24 };
 /// Longest time between two events of one machine, in seconds.
 const EVENT_S_MAX: u64 = 600;

@@ -1,4 +1,5 @@
-//! What the writer, the recovery and the sealer know of a segment that is not sealed yet.
+//! Knowledge that the writer, the recovery and the sealer share of a segment that is not sealed
+//! yet.
 
 use barograph_model::Span;
 

@@ -5,10 +5,10 @@ use barograph_fabric::transport::{
 };
 
 /// Sends a message by the transport in memory, now or later, or loses it.
-pub type Send = Box<dyn FnMut(&mut MemoryTransport, &str, Vec<u8>) -> Result<(), SendFault>>;
+pub(crate) type Send = Box<dyn FnMut(&mut MemoryTransport, &str, Vec<u8>) -> Result<(), SendFault>>;
 
 /// The transport.
-pub struct TappedTransport {
+pub(crate) struct TappedTransport {
     pub inner: MemoryTransport,
     pub send: Send,
 }

@@ -111,8 +111,8 @@ impl FrameHeader {
     }
 }
 
-/// Whether a frame says of itself that it has samples: its receiver is then a subscriber, and else a
-/// publisher. Nothing of it has been checked.
+/// Whether a frame says of itself that it has samples: its receiver is then a subscriber, and else
+/// a publisher. Nothing of it has been checked.
 pub fn is_of_samples(frame: &[u8]) -> bool {
     frame.get(KIND_AT) == Some(&(FrameKind::Samples as u8))
 }

@@ -45,7 +45,7 @@ pub enum Section {
 pub struct FrameReader<'a> {
     header: FrameHeader,
     base_ns: i64,
-    /// What is left after the open section.
+    /// Bytes after the open section.
     rest: ByteReader<'a>,
     kind: u8,
     section: ByteReader<'a>,

@@ -21,7 +21,7 @@ const PART: &str = "subscription";
 /// Fewest bytes of a position: the series, the life and the number.
 const POSITION_BYTES_MIN: usize = 18;
 
-/// How far a subscriber has the samples of one stream's life.
+/// Last sample of one stream's life that a subscriber has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The series.
@@ -33,12 +33,12 @@ pub struct Position {
 }
 
 impl Position {
-    /// The number in the position of a stream that the subscriber knows, of which it has no sample, and
-    /// of which it wants no more than the ring holds.
+    /// The number in the position of a stream that the subscriber knows, of which it has no sample,
+    /// and of which it wants no more than the ring holds.
     pub const RING_ONLY: u64 = u64::MAX;
 }
 
-/// How far back a feed goes.
+/// Reach of a feed into the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedReach {
     /// Streams without a position are sent from their newest sample on.
@@ -68,9 +68,9 @@ pub struct Subscription {
     pub window_bytes: u64,
     /// Most streams that the subscriber wants to be sent.
     pub streams_max: u64,
-    /// How far the subscriber has the streams.
+    /// Last sample of each stream that the subscriber has.
     pub positions: Vec<Position>,
-    /// How far back the feed goes.
+    /// Reach of the feed into the past.
     pub reach: FeedReach,
     /// Time of the newest registration of a stream up to which the subscriber knows all streams, ns
     /// since the epoch; 0 if it has never been told all of them.

@@ -13,9 +13,9 @@ use super::{Announcement, batch};
 /// Bytes of a section's head: its kind and the length of its payload.
 const SECTION_HEAD_BYTES: usize = 5;
 
-/// A frame in the making. Whoever writes it watches [`FrameWriter::bytes`]: readers refuse a frame of
-/// more than [`FRAME_BYTES_MAX`](super::FRAME_BYTES_MAX). Sections are written in any order; each call continues the open section
-/// or begins the next.
+/// A frame in the making. Whoever writes it watches [`FrameWriter::bytes`]: readers refuse a frame
+/// of more than [`FRAME_BYTES_MAX`](super::FRAME_BYTES_MAX). Sections are written in any order;
+/// each call continues the open section or begins the next.
 #[derive(Debug)]
 pub struct FrameWriter {
     frame: Vec<u8>,
@@ -72,7 +72,8 @@ impl FrameWriter {
         self.frame.push(1);
     }
 
-    /// Writes the names of all scopes of applications that are published beside the node's own streams.
+    /// Writes the names of all scopes of applications that are published beside the node's own
+    /// streams.
     pub fn scopes(&mut self, names: &[Arc<str>]) {
         self.section(SectionKind::Scopes);
         put_u64(&mut self.frame, names.len() as u64);

@@ -1,5 +1,5 @@
-//! A channel between two nodes: messages that only the other node can read, and that only it can have
-//! written.
+//! A channel between two nodes: messages that only the other node can read, and that only it can
+//! have written.
 //!
 //! Both nodes derive the same two keys, one for each direction, from their key agreement (X25519,
 //! HKDF-SHA256). A message is sealed by ChaCha20-Poly1305 with a number that is never used twice.

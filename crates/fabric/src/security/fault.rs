@@ -20,7 +20,7 @@ pub enum CredentialsFault {
     Contents {
         /// The file.
         path: PathBuf,
-        /// What it should be.
+        /// Word for what it should be.
         what: &'static str,
     },
     /// Others may read the private key.

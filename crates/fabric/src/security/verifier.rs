@@ -1,7 +1,7 @@
 //! Proofs of who a node is: how a node makes its own, and how it checks those of others.
 //!
-//! A proof is the node's public key for the key agreement, a signature by the key of its certificate
-//! over its hello and that key, and the certificate.
+//! A proof is the node's public key for the key agreement, a signature by the key of its
+//! certificate over its hello and that key, and the certificate.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -22,10 +22,10 @@ use super::credentials::{Credentials, name_of};
 use super::fault::{CredentialsFault, ProofFault};
 use super::revocation::{RevocationList, hex};
 
-/// What is signed begins with this, so that the signature counts for nothing else.
+/// Beginning of everything that is signed, so that the signature counts for nothing else.
 const SIGNED: &[u8] = b"barograph hello 1\0";
 
-/// Who this node is, for one life of it.
+/// Identity of this node, for one life of it.
 pub(crate) struct Identity {
     secret: StaticSecret,
     /// The proof that goes with this node's hello.
@@ -42,7 +42,8 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Makes the proof for a hello, as it is written. `random` must be secret, and new for each life of the node.
+    /// Makes the proof for a hello, as it is written. `random` must be secret, and new for each
+    /// life of the node.
     pub(crate) fn new(credentials: &Credentials, hello: &[u8], random: [u8; 32]) -> Self {
         let secret = StaticSecret::from(random);
         let public = PublicKey::from(&secret).to_bytes();

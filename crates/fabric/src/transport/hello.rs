@@ -14,7 +14,7 @@ use crate::security::ProofFault;
 pub const HELLO_VERSION: u8 = 1;
 const MAGIC: [u8; 4] = *b"BARH";
 
-/// What a node says of itself.
+/// Facts that a node tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Version of the protocol that the node speaks.
@@ -94,7 +94,7 @@ pub enum Refusal {
     Unproven {
         /// Name of the other node.
         node: Arc<str>,
-        /// What its proof lacks.
+        /// Fault of its proof.
         fault: ProofFault,
     },
 }

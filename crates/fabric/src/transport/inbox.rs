@@ -1,4 +1,5 @@
-//! What waits at a node to be received. Both transports use it, so that both have the same bounds.
+//! Messages and events that wait at a node to be received. Both transports use it, so that both
+//! have the same bounds.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ pub(super) struct Inbox {
     events: VecDeque<TransportEvent>,
     messages: VecDeque<(Arc<str>, Vec<u8>)>,
     waiting_bytes: usize,
-    /// What was carried so far.
+    /// Counts of what was carried so far.
     pub(super) counts: TransportCounts,
 }
 

@@ -27,8 +27,8 @@ impl Hello {
         }
     }
 
-    /// Reads the key of a liveliness token, which anybody may have made: the hello and its proof. `None` if
-    /// [`Self::key`] would not have written it so.
+    /// Reads the key of a liveliness token, which anybody may have made: the hello and its proof.
+    /// `None` if [`Self::key`] would not have written it so.
     pub fn of_key(key: &str) -> Option<(Self, Option<Vec<u8>>)> {
         let rest = key.strip_prefix(ROOT)?.strip_prefix("/node/")?;
         let words: Vec<&str> = rest.splitn(7, '/').collect();

@@ -1,4 +1,5 @@
-//! How a node takes part in a cluster, and the configuration of zenoh that follows from it, as text.
+//! Ways in which a node takes part in a cluster, and the configuration of zenoh that follows from
+//! it, as text.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -28,10 +29,10 @@ const ALL_MESSAGES: [&str; 9] = [
     "liveliness_query",
 ];
 
-/// How a node takes part in a cluster.
+/// Configuration of a node's connection to its cluster.
 #[derive(Clone, Debug)]
 pub struct ZenohConfig {
-    /// What the node says of itself.
+    /// Facts that the node tells of itself.
     pub hello: Hello,
     /// Addresses, such as `127.0.0.1:7447`, at which other nodes reach this one.
     pub listen: Vec<String>,
@@ -39,10 +40,11 @@ pub struct ZenohConfig {
     pub peers: Vec<String>,
     /// Time without a sign of life after which a node counts as gone, in ns.
     pub death_ns: i64,
-    /// The node's certificates. Without them nothing is encrypted, and all addresses must be of this
-    /// machine.
+    /// The node's certificates. Without them nothing is encrypted, and all addresses must be of
+    /// this machine.
     pub credentials: Option<Arc<Credentials>>,
-    /// The newest list of revoked certificates that the node has, so that it counts from the beginning.
+    /// The newest list of revoked certificates that the node has, so that it counts from the
+    /// beginning.
     pub revocation_list: Option<Vec<u8>>,
 }
 
@@ -138,8 +140,8 @@ fn tls(dir: &Path) -> Json {
     })
 }
 
-/// Access control that lets nothing through from or to certificates of these common names, which are
-/// their serial numbers.
+/// Access control that lets nothing through from or to certificates of these common names, which
+/// are their serial numbers.
 fn without(revoked: &[String]) -> Json {
     json!({
         "enabled": true,

@@ -16,10 +16,11 @@ use crate::security::{
     Channel, Identity, ProofFault, Proven, REVOCATION_LIST_BYTES_MAX, Verifier, identity_uri,
 };
 
-/// Most nodes whose hellos are taken in at a time, and most sessions of the network. How many of them
-/// the node takes part with is bounded where it is decided.
+/// Most nodes whose hellos are taken in at a time, and most sessions of the network. How many of
+/// them the node takes part with is bounded where it is decided.
 pub(super) const HELLOS_MAX: usize = 16_384;
-/// Most refused hellos that are remembered at a time. Further ones are refused as well, and counted.
+/// Most refused hellos that are remembered at a time. Further ones are refused as well, and
+/// counted.
 const REFUSED_HELLOS_MAX: usize = 256;
 /// Most hellos that are remembered of nodes with the same name.
 const NAMESAKES_MAX: usize = 16;
@@ -52,8 +53,8 @@ pub(super) struct Roster {
     refused: BTreeMap<HelloId, Refusal>,
 }
 
-/// A hello with its proof: the hash of its key. Whoever shows the hello of another node with another
-/// proof, or without one, has another key, and says nothing about that node.
+/// A hello with its proof: the hash of its key. Whoever shows the hello of another node with
+/// another proof, or without one, has another key, and says nothing about that node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct HelloId([u8; 32]);
 
@@ -65,7 +66,7 @@ impl HelloId {
     }
 }
 
-/// What a node with certificates proves and checks.
+/// Proofs that a node with certificates makes and checks.
 #[derive(Debug)]
 pub(super) struct Security {
     pub(super) identity: Identity,
@@ -87,8 +88,8 @@ pub(super) struct Ping {
 struct KnownNode {
     live: LiveNode,
     round_trip_ns: Option<i64>,
-    /// Hellos of other lives or other nodes with the same name, of which the next is taken when this
-    /// one goes.
+    /// Hellos of other lives or other nodes with the same name, of which the next is taken when
+    /// this one goes.
     namesakes: Vec<LiveNode>,
 }
 
@@ -101,7 +102,7 @@ struct LiveNode {
     secured: Option<Secured>,
 }
 
-/// What the proof of a node has given.
+/// Results of the proof of a node.
 #[derive(Clone, Debug)]
 struct Secured {
     channel: Arc<Channel>,
@@ -185,7 +186,7 @@ impl Roster {
         self.refused.values()
     }
 
-    /// What this node proves and checks; `None` if it has no certificates.
+    /// Proofs that this node makes and checks; `None` if it has no certificates.
     pub(super) fn security(&mut self) -> Option<&mut Security> {
         self.security.as_mut()
     }
@@ -209,8 +210,8 @@ impl Roster {
         self.nodes.iter().filter_map(fault).collect()
     }
 
-    /// Stops working with a node, for this reason, which is told for as long as the hello of the node is
-    /// there.
+    /// Stops working with a node, for this reason, which is told for as long as the hello of the
+    /// node is there.
     pub(super) fn dismiss(&mut self, node: &Arc<str>, fault: ProofFault) {
         let Some(known) = self.nodes.get(node) else {
             return;

@@ -25,11 +25,11 @@ use crate::security::{Channel, Credentials, Identity, Verifier};
 
 /// Time between two measurements of round-trip times, in ns.
 const PING_NS: i64 = NS_PER_S;
-/// Most nodes whose round-trip time is measured at a time. Of more, each has its turn: otherwise the pings
-/// of a large cluster would be most of its messages.
+/// Most nodes whose round-trip time is measured at a time. Of more, each has its turn: otherwise
+/// the pings of a large cluster would be most of its messages.
 const PINGED_MAX: usize = 8;
-/// How often a node whose certificate was revoked is told so, at intervals of [`PING_NS`]: a link that
-/// has just broken, or is busy, loses messages.
+/// Number of times that a node whose certificate was revoked is told so, at intervals of
+/// [`PING_NS`]: a link that has just broken, or is busy, loses messages.
 const FAREWELLS: u32 = 5;
 
 /// A node's end of a zenoh network. The node leaves when it is dropped.
@@ -45,9 +45,10 @@ pub struct ZenohTransport {
     pinged: usize,
     /// Whether the session must be opened again, because certificates were revoked.
     is_outdated: bool,
-    /// The nodes that are still told that their certificates were revoked, and the channels to them.
+    /// The nodes that are still told that their certificates were revoked, and the channels to
+    /// them.
     dismissed: Vec<(Arc<str>, Arc<Channel>)>,
-    /// How often they are told yet.
+    /// Number of times that they are still to be told.
     farewells_left: u32,
 }
 
@@ -162,14 +163,14 @@ impl ZenohTransport {
         })
     }
 
-    /// What ends a wait in [`Transport::receive`], from any thread.
+    /// Handle that ends a wait in [`Transport::receive`], from any thread.
     pub fn waker(&self) -> ZenohWaker {
         ZenohWaker(Arc::clone(&self.shared))
     }
 
-    /// Takes a list of revoked certificates, if it is the authority's and newer than the last one. The
-    /// nodes of these certificates are dismissed, and all others are sent the list. Returns whether it
-    /// was taken.
+    /// Takes a list of revoked certificates, if it is the authority's and newer than the last one.
+    /// The nodes of these certificates are dismissed, and all others are sent the list. Returns
+    /// whether it was taken.
     pub fn revoke(&mut self, list: &[u8]) -> bool {
         let now_ns = self.clock.now_ns();
         let mut roster = self.shared.lock();
@@ -191,8 +192,8 @@ impl ZenohTransport {
         true
     }
 
-    /// Tells nodes that their certificates were revoked, so that their administrators learn why. It is
-    /// the last that they hear of this node.
+    /// Tells nodes that their certificates were revoked, so that their administrators learn why. It
+    /// is the last that they hear of this node.
     fn bid_farewell(&mut self) {
         if let Some(list) = self.revocation_list() {
             for (node, channel) in &self.dismissed {
@@ -285,9 +286,9 @@ impl ZenohTransport {
         }
     }
 
-    /// Opens the session again if certificates were revoked: access control is decided when a session
-    /// begins. It is tried until it succeeds. The nodes of these certificates are told so before, since
-    /// nothing reaches them afterwards.
+    /// Opens the session again if certificates were revoked: access control is decided when a
+    /// session begins. It is tried until it succeeds. The nodes of these certificates are told so
+    /// before, since nothing reaches them afterwards.
     fn renew(&mut self) {
         if self.session.is_some() && !self.dismissed.is_empty() {
             self.bid_farewell();
@@ -382,7 +383,7 @@ fn turn<T>(all: &[T], pinged: usize) -> impl Iterator<Item = &T> {
         .take(all.len().min(PINGED_MAX))
 }
 
-/// What this life of a node proves and checks.
+/// Proofs that this life of a node makes and checks.
 fn secured(
     config: &ZenohConfig,
     credentials: &Credentials,

@@ -1,5 +1,5 @@
-//! Many subscribers that keep history and catch up at the same time: so many have their turn, the others
-//! wait and are sent what the rings have, and all have everything in the end.
+//! Many subscribers that keep history and catch up at the same time: so many have their turn, the
+//! others wait and are sent what the rings have, and all have everything in the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -412,8 +412,9 @@ fn ring_of(segment: &SegmentReader) -> Vec<Numbered> {
 /// Time by which the mirrors go on after the network has healed.
 const HEALED_NS: i64 = START_NS + 220 * (NS_PER_S / 20);
 
-/// Three nodes over a bad network, of which one restarts: what a mirror has was written by its owner,
-/// in that order and once; after the network has healed it has the newest, and nothing is stale.
+/// Three nodes over a bad network, of which one restarts: what a mirror has was written by its
+/// owner, in that order and once; after the network has healed it has the newest, and nothing is
+/// stale.
 fn check_bad_network(seed: u64) {
     let network = MemoryNetwork::default();
     let mut now_ns = START_NS;

@@ -70,9 +70,9 @@ pub(crate) fn take_in(body: &[u8]) {
     assert_eq!(sink.live, 0);
 }
 
-/// Has a node take in a message of another one, whatever it is: the first byte says how the others are
-/// sent, because random bytes would end at a checksum or a magic number. Nothing panics, and one message
-/// makes at most one subscriber, one question and one answer.
+/// Has a node take in a message of another one, whatever it is: the first byte says how the others
+/// are sent, because random bytes would end at a checksum or a magic number. Nothing panics, and
+/// one message makes at most one subscriber, one question and one answer.
 pub(crate) fn receive(input: &[u8]) {
     let Some((choice, body)) = input.split_first() else {
         return;

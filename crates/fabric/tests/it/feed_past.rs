@@ -1,5 +1,5 @@
-//! Feeds for subscribers that keep history, without a network: streams that end, and an archive that
-//! cannot be read.
+//! Feeds for subscribers that keep history, without a network: streams that end, and an archive
+//! that cannot be read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,9 +36,9 @@ fn exchange(owner: &mut Owner, subscriber: &mut Subscriber, taken: &mut Taken, n
     }
 }
 
-/// A subscriber that keeps history has fallen behind, and the archive hangs for so many seconds. Returns
-/// the numbers that have arrived in the end, the owner's count of lost samples, and after how many seconds
-/// something of the stream came again.
+/// A subscriber that keeps history has fallen behind, and the archive hangs for so many seconds.
+/// Returns the numbers that have arrived in the end, the owner's count of lost samples, and after
+/// how many seconds something of the stream came again.
 fn run_with_hanging_archive(hangs_s: i64) -> (Vec<u64>, u64, i64) {
     let mut random = Random(7);
     let mut owner = Owner::new(0);

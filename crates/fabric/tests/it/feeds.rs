@@ -81,7 +81,7 @@ impl Wire {
     }
 }
 
-/// What a subscriber has taken in: the samples of each stream, with their numbers.
+/// Samples that a subscriber has taken in: the samples of each stream, with their numbers.
 #[derive(Default)]
 pub(crate) struct Taken {
     pub(crate) streams: Vec<TakenStream>,
@@ -214,7 +214,8 @@ impl PastSource for Archive {
                 if room <= KNOWN {
                     break;
                 }
-                // It gives what is known already too, as an archive with another order of files may.
+                // It gives what is known already too, as an archive with another order of files
+                // may.
                 let known = if life_ns == gap.after.life_ns {
                     from.min(KNOWN)
                 } else {
@@ -397,8 +398,8 @@ pub(super) fn sample(at: usize, now_ns: i64, random: &mut Random) -> Sample {
     Sample::measured(now_ns, value)
 }
 
-/// One run: steps with faults, then enough without any. Returns how many samples came from the archive,
-/// and how many are missing.
+/// One run: steps with faults, then enough without any. Returns how many samples came from the
+/// archive, and how many are missing.
 fn run(seed: u64, faults: Faults, restarts: bool, reach: FeedReach) -> (u64, u64) {
     let mut random = Random(seed);
     let mut owner = Owner::new(0);
@@ -464,8 +465,8 @@ fn run(seed: u64, faults: Faults, restarts: bool, reach: FeedReach) -> (u64, u64
     (owner.publisher.counts().past, missed)
 }
 
-/// Every life that began after the subscriber was first told all streams is whole, whether or not it has
-/// ended meanwhile; an earlier one is whole from the first sample that was taken.
+/// Every life that began after the subscriber was first told all streams is whole, whether or not
+/// it has ended meanwhile; an earlier one is whole from the first sample that was taken.
 fn check_lives(seed: u64, owner: &Owner, taken: &Taken, whole_ns: i64) {
     for (&(at, life_ns), truth) in &owner.truth {
         let of_life = taken

@@ -1,4 +1,5 @@
-//! What feeds give up is counted for each subscriber, and the counts outlive the feeds.
+//! Tests that what feeds give up is counted for each subscriber, and that the counts outlive the
+//! feeds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +30,7 @@ struct EndedArchive {
     reading_hangs: AtomicBool,
 }
 
-/// What was found; `None` if it is never found.
+/// Result of a reading; `None` if it never comes.
 #[derive(Debug)]
 struct Found<T>(Option<T>);
 

@@ -176,7 +176,8 @@ fn meet_and_talk(a: &mut ZenohTransport, b: &mut ZenohTransport, message: &[u8])
     let (from, bytes) = ("b".into(), message.to_vec());
     let wanted = TransportEvent::Message { from, bytes };
     let over_ns = SystemClock::new().now_ns() + PATIENCE_NS;
-    // It is sent until it has come, since a router may learn of nodes before it learns what they read.
+    // It is sent until it has come, since a router may learn of nodes before it learns what they
+    // read.
     loop {
         let now_ns = SystemClock::new().now_ns();
         assert!(now_ns < over_ns, "the message did not come");

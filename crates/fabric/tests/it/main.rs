@@ -19,8 +19,8 @@ mod questions;
 mod scopes;
 mod transport;
 
-/// The seeds of a simulation: the one in `BAROGRAPH_SEED` (a failure names it), or else the first ones, as
-/// many as `BAROGRAPH_SEEDS` says, or as usual.
+/// The seeds of a simulation: the one in `BAROGRAPH_SEED` (a failure names it), or else the first
+/// ones, as many as `BAROGRAPH_SEEDS` says, or as usual.
 fn seeds(usual: u64) -> RangeInclusive<u64> {
     let number = |name: &str| std::env::var(name).ok()?.parse().ok();
     match number("BAROGRAPH_SEED") {

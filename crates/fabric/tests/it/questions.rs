@@ -1,4 +1,5 @@
-//! Questions to other nodes over a network that loses, doubles, delays and reorders messages, on virtual time.
+//! Questions to other nodes over a network that loses, doubles, delays and reorders messages, on
+//! virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,8 +17,8 @@ const ASKING: i64 = 250;
 const ROUNDS: i64 = ASKING + 420;
 /// Round in which a node restarts.
 const RESTART: i64 = 120;
-/// A patience in which a question surely arrives, and its answer: a score of attempts, of which two thirds
-/// fail at most. Other questions may be late.
+/// A patience in which a question surely arrives, and its answer: a score of attempts, of which two
+/// thirds fail at most. Other questions may be late.
 const LONG_NS: i64 = 20 * NS_PER_S;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const KINDS: [QuestionKind; 3] = [
@@ -171,8 +172,8 @@ impl Askers {
     }
 }
 
-/// Three nodes over a bad network, of which one restarts: each question is answered if it has patience, and no
-/// call is made twice.
+/// Three nodes over a bad network, of which one restarts: each question is answered if it has
+/// patience, and no call is made twice.
 fn check_questions(seed: u64) {
     let mut askers = Askers::new(seed);
     let mut now_ns = START_NS;

@@ -1,5 +1,5 @@
-//! Publications of applications that cross nodes: each scope is a feed and a mirror of its own, guarded
-//! as on its node.
+//! Publications of applications that cross nodes: each scope is a feed and a mirror of its own,
+//! guarded as on its node.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use barograph_stream::{
 use crate::cluster::{Member, START_NS, descriptor};
 use crate::histories::SharedDisk;
 
-/// What applications have published in one scope of a node.
+/// Streams that applications have published in one scope of a node.
 struct Publications {
     segment: Segment,
     writers: Vec<StreamWriter>,
@@ -52,7 +52,8 @@ fn parts(node: &Member, now_ns: i64) -> Vec<Arc<SegmentPart<DirectoryEntry>>> {
     follower.parts().to_vec()
 }
 
-/// Number and newest values of the streams of a scope of node b, as a reader on this node sees them.
+/// Number and newest values of the streams of a scope of node b, as a reader on this node sees
+/// them.
 fn mirrored(node: &Member, scope: &str, now_ns: i64) -> Option<(usize, Vec<Value>)> {
     let path = format!("nodes/b/applications/{scope}");
     let parts = parts(node, now_ns);
@@ -171,7 +172,8 @@ fn the_scopes_of_a_node_share_the_room_of_one_mirror() {
     assert_eq!((unsent(""), unsent("all")), (0, 2));
 }
 
-/// Histories of scopes, for which there is no room, or room at the second attempt, or in which something fails.
+/// Histories of scopes, for which there is no room, or room at the second attempt, or in which
+/// something fails.
 #[derive(Clone, Debug, Default)]
 struct Rooms(Arc<Mutex<RoomState>>);
 

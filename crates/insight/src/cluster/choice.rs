@@ -1,5 +1,5 @@
-//! Which node computes an insight of the cluster. Every node decides this by itself, from what the
-//! nodes tell each other, so no node has to be asked and none can be missing.
+//! Choice of the node that computes an insight of the cluster. Every node decides this by itself,
+//! from what the nodes tell each other, so no node has to be asked and none can be missing.
 
 use std::sync::Arc;
 

@@ -40,7 +40,8 @@ fn server(authority: &Path) -> InvitationServer {
     .unwrap()
 }
 
-/// Serves until all invitations are used, beside `meanwhile`. Returns what has come of the requests.
+/// Serves until all invitations are used, beside `meanwhile`. Returns what has come of the
+/// requests.
 #[expect(
     clippy::disallowed_methods,
     reason = "a shell: it waits for nodes that join"

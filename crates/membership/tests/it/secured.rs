@@ -143,8 +143,8 @@ fn names(transport: &ZenohTransport) -> Vec<String> {
     peers.map(|peer| peer.node.to_string()).collect()
 }
 
-/// Sends a message until it has come, since a link that a busy machine has broken for a moment loses
-/// messages. Returns how many came: all of them were sent here.
+/// Sends a message until it has come, since a link that a busy machine has broken for a moment
+/// loses messages. Returns how many came: all of them were sent here.
 pub(crate) fn deliver(
     (from, of): (&mut ZenohTransport, &str),
     (to, name): (&mut ZenohTransport, &str),
@@ -169,7 +169,7 @@ pub(crate) fn deliver(
     came
 }
 
-/// How many messages came; another one than this is an error.
+/// Number of messages that came; another one than this is an error.
 fn is_one(event: Option<TransportEvent>, wanted: &TransportEvent) -> u64 {
     let message = event.filter(is_message);
     if let Some(message) = &message {
@@ -247,8 +247,8 @@ fn a_member_whose_certificate_ends_is_dismissed_while_it_is_connected() {
     let mut b = join(&dirs[0], hello("b", 2));
     expect(&mut [&mut a], appeared("b"));
     assert!(a.own_fault().is_none() && !refuses(&a, "expired"));
-    // The certificate of b holds for 30 days, and that of a for 365. The links stay: their time is that of
-    // the system.
+    // The certificate of b holds for 30 days, and that of a for 365. The links stay: their time is
+    // that of the system.
     let days = |days: i64| {
         clock
             .ahead_ns

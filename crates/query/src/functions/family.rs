@@ -167,8 +167,8 @@ struct Groups {
     groups: Vec<Group>,
     /// Group and metric column of each series.
     of_series: Vec<Option<(usize, usize)>>,
-    /// The life that the value of each series is of, and the value's time, if the series is looked at
-    /// and the value was not said to end.
+    /// The life that the value of each series is of, and the value's time, if the series is looked
+    /// at and the value was not said to end.
     lives: Vec<Option<(i64, i64)>>,
     /// Whether programs put the values of each series.
     is_put: Vec<bool>,

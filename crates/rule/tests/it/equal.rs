@@ -384,8 +384,8 @@ proptest! {
     }
 }
 
-/// What a condition is of a subject: the pair of worlds, the subject's name, since when it is
-/// there.
+/// Truth of a condition for a subject; takes the pair of worlds, the subject's name and the time
+/// since when it is there.
 type Truth = fn(&Pair, &str, i64) -> Option<bool>;
 
 /// SQL, the metric of its subjects, whether it asks for absence, what it means.

@@ -338,8 +338,8 @@ fn missing_of(reader: &Reader) -> Option<MissingPart> {
     reader.source.report().missing.into_iter().next()
 }
 
-/// Reads a file with direct I/O, 4 KiB at a time, all within one MiB of it. Returns the seconds that
-/// each call took; `None` if the file system has no direct I/O.
+/// Reads a file with direct I/O, 4 KiB at a time, all within one MiB of it. Returns the seconds
+/// that each call took; `None` if the file system has no direct I/O.
 fn read_directly(path: &Path, count: usize) -> Option<Vec<f64>> {
     let flags = OFlags::RDONLY | OFlags::DIRECT;
     let fd = rustix::fs::open(path, flags, Mode::empty()).ok()?;

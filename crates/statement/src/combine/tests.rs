@@ -1,4 +1,4 @@
-//! What each node is asked, and what is asked of their rows.
+//! Tests of the statement that each node is asked, and of the one over their rows.
 
 use super::*;
 

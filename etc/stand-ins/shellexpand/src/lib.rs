@@ -1,5 +1,6 @@
-//! A stand-in for `shellexpand`. Zenoh expands the paths of its plugins with it, and barograph loads no
-//! plugins. The crate itself brings in `option-ext`, whose licence (MPL-2.0) deny.toml does not accept.
+//! A stand-in for `shellexpand`. Zenoh expands the paths of its plugins with it, and barograph
+//! loads no plugins. The crate itself brings in `option-ext`, whose licence (MPL-2.0) deny.toml
+//! does not accept.
 
 use std::borrow::Cow;
 use std::convert::Infallible;

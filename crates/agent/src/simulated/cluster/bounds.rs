@@ -1,13 +1,13 @@
-//! What a simulated node holds of others: never more than its configuration says, and the same samples
-//! as their owners.
+//! Checks of what a simulated node holds of others: never more than its configuration says, and the
+//! same samples as their owners.
 
 use barograph_stream::STALE_INTERVALS;
 
 use super::*;
 use crate::ClusterConfig;
 
-/// Most streams of a mirror: somewhat more than a simulated agent has, so that a mirror that does not
-/// give the place of an ended stream back has no room for all.
+/// Most streams of a mirror: somewhat more than a simulated agent has, so that a mirror that does
+/// not give the place of an ended stream back has no room for all.
 const STREAMS_MAX: usize = 110;
 /// Most bytes of the rings of a mirror, in the same way.
 const RING_BYTES_MAX: usize = 512 << 10;
@@ -31,7 +31,7 @@ fn ring_of(stream: &barograph_stream::StreamReader) -> BTreeMap<u64, String> {
 }
 
 impl Rack<'_> {
-    /// What is bounded is within its bounds, at any time.
+    /// Checks that everything bounded is within its bounds, at any time.
     pub(super) fn check_bounds(&self) {
         for (here, agent) in self.agents.iter().enumerate() {
             let Some(agent) = agent else {
@@ -93,7 +93,8 @@ impl Rack<'_> {
         }
     }
 
-    /// The first sample of each series that the keeper's archive of a node has, unless it has just come.
+    /// The first sample of each series that the keeper's archive of a node has, unless it has just
+    /// come.
     pub(super) fn first_kept(&self, at: usize) -> BTreeMap<SeriesId, (i64, u64)> {
         let kept = self.nodes[0].config.state_dir.join("aggregated");
         let kept = samples_of(&kept.join(NODES[at]), NODES[at], &self.told);
@@ -105,7 +106,8 @@ impl Rack<'_> {
         first.collect()
     }
 
-    /// What was kept before all trouble is kept still: otherwise a history that begins anew would be whole.
+    /// Checks that what was kept before all trouble is kept still: otherwise a history that begins
+    /// anew would be whole.
     pub(super) fn check_first_kept(&self, at: usize) {
         let now = self.first_kept(at);
         for (series, before) in &self.first[at - 1] {

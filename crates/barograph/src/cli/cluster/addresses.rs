@@ -1,7 +1,8 @@
 //! Whether anybody answers at the addresses of `cluster.peers`.
 //!
-//! The agent does not know: zenoh tells the addresses at which links ended, and not those at which they
-//! began, and of two nodes that name each other only one opens the link. So `baro doctor` connects.
+//! The agent does not know: zenoh tells the addresses at which links ended, and not those at which
+//! they began, and of two nodes that name each other only one opens the link. So `baro doctor`
+//! connects.
 
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;

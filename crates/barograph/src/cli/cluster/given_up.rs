@@ -1,4 +1,5 @@
-//! What this node has given up to send to others, with remedies, in `baro cluster status` and `doctor`.
+//! Samples and streams that this node has given up to send to others, with remedies, in `baro
+//! cluster status` and `doctor`.
 
 use barograph_agent::SubscribersRow;
 
@@ -17,7 +18,7 @@ const ENDED_ROOM: &str = "raise cluster.streams_max on that node, or name fewer 
 const ARCHIVE: &str = "see in the log of this agent why its archive cannot be read; `baro archive merge` of \
                        both archives has what is lacking there";
 
-/// What was not sent to this node since the agent started.
+/// Kinds of what was not sent to this node since the agent started.
 pub(super) fn given_up(to: &SubscribersRow) -> Vec<GivenUp> {
     let room = match (to.unsent_streams, to.unsent_streams_max) {
         (now, most) if now < most => {

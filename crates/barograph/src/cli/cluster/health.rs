@@ -1,4 +1,4 @@
-//! What is wrong with this node's part in its cluster, with remedies, for `baro doctor`.
+//! Faults of this node's part in its cluster, with remedies, for `baro doctor`.
 
 use barograph_agent::{
     CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, ClusterInsightsRow, PEERS_DOCUMENT, PeersRow,
@@ -98,7 +98,8 @@ const OTHER_AUTHORITY: &str = "if a node is refused, see above; a router may kno
      hold, authority.pem below the state directories must be the same file on both nodes, and an agent that is \
      started with BAROGRAPH_LOG=warn logs the links that it does not take, in lines of zenoh_link_tls";
 
-/// What is wrong with the addresses of `cluster.peers`. Whoever answers at one may still be no node.
+/// Says what is wrong with the addresses of `cluster.peers`. Whoever answers at one may still be no
+/// node.
 fn about_addresses(asked: &[PeerAddress], is_alone: bool, say: &mut impl FnMut(&str, &str, &str)) {
     let silent = asked.iter().filter_map(|one| {
         let fault = one.fault.as_ref()?;
@@ -132,7 +133,7 @@ fn about_addresses(asked: &[PeerAddress], is_alone: bool, say: &mut impl FnMut(&
     }
 }
 
-/// What is wrong with the insights of the cluster.
+/// Says what is wrong with the insights of the cluster.
 fn about_insights(
     status: &Json,
     insights: &[&ClusterInsightsRow],
@@ -157,7 +158,7 @@ fn about_insights(
     }
 }
 
-/// What is wrong with other nodes, one kind of fault after the other.
+/// Says what is wrong with other nodes, one kind of fault after the other.
 fn about_peers(peers: &[&PeersRow], now_ns: i64, say: &mut impl FnMut(&str, &str, &str)) {
     let gone = |peer: &&&PeersRow| peer.state != "connected";
     let gone: Vec<String> = peers

@@ -23,7 +23,7 @@ const INVITED_MAX: usize = 10_000;
 /// Pause between two looks for a node that joins.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Where the certificates are.
+/// Option for the directory of the certificates.
 #[derive(Args)]
 struct Place {
     /// State directory of the agent [default: that of this user's running agent, or else

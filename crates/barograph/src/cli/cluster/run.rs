@@ -15,8 +15,8 @@ use crate::cli::{Usage, output};
 
 /// Most agents of one cluster on this machine.
 const AGENTS_MAX: u16 = 64;
-/// Ports of the first agent: for other nodes, and of HTTP. Each further agent has the next one for HTTP,
-/// and any free one for other nodes.
+/// Ports of the first agent: for other nodes, and of HTTP. Each further agent has the next one for
+/// HTTP, and any free one for other nodes.
 const PORT: u16 = 7447;
 const HTTP_PORT: u16 = 7070;
 /// Time after which an agent that does not stop is killed.

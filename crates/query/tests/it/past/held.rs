@@ -1,4 +1,4 @@
-//! What held at a time: nothing where nobody looked.
+//! Tests of the values that held at a time: none where nobody looked.
 
 use super::*;
 use crate::demo::{S, START_NS};
@@ -24,8 +24,8 @@ fn held(told: &[Told], t: i64, is_put: impl Fn(usize) -> bool) -> Vec<String> {
     told.iter().enumerate().filter_map(of).collect()
 }
 
-/// Asks what held at `t`, and in one statement at the times of all samples. Any sample of equal times
-/// may be the last, so it asks for the time of the sample.
+/// Asks what held at `t`, and in one statement at the times of all samples. Any sample of equal
+/// times may be the last, so it asks for the time of the sample.
 pub(super) fn check_asof(world: &mut World, told: &[Told], t: i64) {
     let is_of_scopes = world._demos.len() > 1;
     let is_put = |at: usize| is_of_scopes && at > 0;
@@ -117,7 +117,8 @@ fn nothing_holds_after_the_last_look_of_an_agent_that_is_gone() {
     check(21, 211, &[]);
 }
 
-/// What a group of a family holds of a killed agent's lives ends with the first sample of the next.
+/// A group of a family holds values of a killed agent's lives; they end with the first sample of
+/// the next.
 #[test]
 fn a_family_holds_nothing_of_a_killed_agent() {
     let dir = tempfile::tempdir().unwrap();

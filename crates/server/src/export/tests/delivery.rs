@@ -237,7 +237,7 @@ fn each_time_that_everything_is_refused_is_logged_with_its_end() {
     assert_eq!(logged(&fake.url), episode.repeat(2));
 }
 
-/// What the tests of this process have logged.
+/// Log of the tests of this process.
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 struct LogWriter;
