@@ -162,6 +162,14 @@ class Agent:
         self.process.send_signal(number)
         return self.process.wait(STOP_SECONDS_MAX)
 
+    def freeze(self) -> None:
+        """Stops the process as a debugger does, and waits until none of its threads runs: on a busy machine
+        the thread that takes the signal may wait for a processor while others go on."""
+        assert self.process
+        self.process.send_signal(signal.SIGSTOP)
+        pid = self.process.pid
+        eventually(lambda: threads_run(pid) == [], "all threads have stopped")
+
     def restart(self, number: int = signal.SIGINT) -> None:
         """Ends the agent and starts it again in the same directories."""
         self.stop(number)
@@ -317,6 +325,17 @@ def patient_lines(process: subprocess.Popen[str]) -> Iterator[str]:
         held += piece
         *lines, held = held.split(b"\n")
         yield from (line.decode() for line in lines)
+
+
+def threads_run(pid: int) -> list[str]:
+    """The threads of a process that have not been stopped."""
+    running = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+            if state != "T":
+                running.append(task.name)
+    return running
 
 
 def values(agent: Agent, pattern: str = "*") -> dict[str, Any]:

@@ -164,7 +164,7 @@ def test_a_statement_runs_on_the_nodes_that_own_the_data(start: Start) -> None:
 
     # A node that does not answer is late, then gone; the others' rows come.
     assert b.process
-    b.process.send_signal(signal.SIGSTOP)
+    b.freeze()
     done = a.run("sql", "--nodes", "all", "SELECT 1 AS one")
     assert done.returncode == 0 and "no rows of b: " in done.stderr and done.stdout.count("1") == 2, done
     eventually(lambda: peer(a, "b")["state"] == "gone", "it is gone")
@@ -321,7 +321,7 @@ def test_a_node_that_dies_is_seen_and_what_it_missed_is_fetched(start: Start) ->
     eventually(lambda: peer(a, "b").get("samples", 0) > 0, "the mirror")
     assert b.process
     # It is stopped: it goes on sampling afterwards, and its mirror has all.
-    b.process.send_signal(signal.SIGSTOP)
+    b.freeze()
     eventually(lambda: peer(a, "b")["state"] == "gone", "it is gone")
     eventually(lambda: a.sql("SELECT state FROM nodes WHERE node = 'b'")[0]["state"] != "live", "its mirror is stale")
     b.process.send_signal(signal.SIGCONT)

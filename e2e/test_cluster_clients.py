@@ -165,7 +165,7 @@ def test_a_node_that_is_not_heard_is_stale_for_all_of_them(agents: list[Agent], 
     over_http = events(a, "/api/v1/watch?match=memory.*&node=b&every_ms=100")
     with watching(a) as watch:
         assert b.process and watch.stderr
-        b.process.send_signal(signal.SIGSTOP)
+        b.freeze()
         eventually(lambda: not other.status().alive, "nothing is heard of it")
         last = stream.latest()
         assert last.stale and last.value == total and last.age_ns and last.age_ns > 4e9

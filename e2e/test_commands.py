@@ -99,7 +99,7 @@ def test_latest_with_labels(fixed: Agent) -> None:
 def test_latest_works_while_the_agent_stands_still(start: Any) -> None:
     agent = start()
     eventually(lambda: agent.latest("memory.total.bytes"), "a sample")
-    agent.process.send_signal(signal.SIGSTOP)
+    agent.freeze()
     assert agent.value("memory.total.bytes") > 0
     assert agent.sql("SELECT value FROM memory_total_bytes WHERE newest")
     agent.process.send_signal(signal.SIGCONT)

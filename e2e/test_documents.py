@@ -144,6 +144,8 @@ IN_CLUSTER: Listed = {
         'baro rule create "CREATE RULE storage.gone': OVER_ALL,
         'baro insight create "CREATE INSIGHT all': OVER_ALL,
         'baro insight create "CREATE INSIGHT busy': OVER_ALL,
+        'baro insight create "CREATE INSIGHT lulesh': OVER_ALL,
+        'baro rule create "CREATE RULE diverges': OVER_ALL,
         'baro insight create "CREATE INSIGHT storage': OVER_ALL,
         'baro sql "SELECT node, value, age_ns': OVER_ALL,
         "baro insight drop storage": OVER_ALL,

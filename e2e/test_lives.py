@@ -38,7 +38,7 @@ def test_a_second_agent_is_refused_while_the_first_lives(start: Start, tmp_path:
 def test_a_second_agent_is_refused_while_the_first_stands_still(start: Start, tmp_path: object) -> None:
     agent = start()
     assert agent.process
-    agent.process.send_signal(signal.SIGSTOP)
+    agent.freeze()
     second = baro("up", "--run-dir", agent.run_dir, "--state-dir", f"{tmp_path}/state", "--http", "off")
     assert second.returncode == 1 and str(agent.process.pid) in second.stderr
 
@@ -106,7 +106,7 @@ def test_a_watch_goes_on_over_restarts(start: Start) -> None:
 def test_a_stopped_agent_is_not_shown_as_fresh(start: Start) -> None:
     agent = start()
     assert agent.process
-    agent.process.send_signal(signal.SIGSTOP)
+    agent.freeze()
     eventually(lambda: all(sample["stale"] for sample in agent.latest("memory.*")), "they are old")
     eventually(lambda: agent.run("status").returncode == 1, "the agent counts as dead")
     agent.process.send_signal(signal.SIGCONT)

@@ -146,7 +146,7 @@ def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
         return gap
 
     def stand_still() -> None:
-        agent.process.send_signal(signal.SIGSTOP)
+        agent.freeze()
         time.sleep(3)
         agent.process.send_signal(signal.SIGCONT)
 
