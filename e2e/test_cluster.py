@@ -107,7 +107,8 @@ def test_every_node_sees_all_of_them(start: Start) -> None:
 
 
 def test_a_statement_runs_on_the_nodes_that_own_the_data(start: Start) -> None:
-    _, (a, b, c) = cluster(start, ["a", "b", "c"])
+    # Busy machines take their time.
+    _, (a, b, c) = cluster(start, ["a", "b", "c"], QUICK + "[cluster]\nquery_seconds = 25.0\n")
     for node in "bc":
         eventually(lambda node=node: peer(a, node)["state"] == "connected", "the others")
     count = "SELECT count(*) > 0 AS some, min(node) AS own FROM memory_total_bytes"

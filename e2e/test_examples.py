@@ -69,10 +69,10 @@ def test_a_heat_equation_is_watched_and_steered(start: Callable[..., Agent], lib
     eventually(lambda: agent.sql(known)[0]["n"] >= len(done), "the audit of the calls")
     # Every step of every rank is a row with its residual.
     frames = "SELECT rank, count(*) AS n, max(frame) AS last, count(residual) AS r FROM frames('heat') GROUP BY rank ORDER BY rank"
-    rows = eventually(lambda: len(r := agent.rows(frames)) == RANKS and r, "the frames of all ranks")
-    assert [row["rank"] for row in rows] == ["0", "1"]
-    for row in rows:
-        assert row["n"] == row["r"] == row["last"] + 1 == summary["steps"]
+    steps = summary["steps"]
+    whole = [{"rank": rank, "n": steps, "last": steps - 1, "r": steps} for rank in ("0", "1")]
+    # Of frames that the rings no longer have, the last ones are on their way to the archive for a moment.
+    eventually(lambda: agent.rows(frames) == whole, "the frames of all ranks")
 
     steps = agent.sql("SELECT DISTINCT value FROM app_heat_dt WHERE rank = '0'")
     # JSON may change the last digit.

@@ -333,7 +333,11 @@ impl MetricCursor {
         let wanted = |node: &str, descriptor: &Descriptor| {
             is_of(descriptor.name.as_str(), &aux.name) && self.wants(node, descriptor)
         };
-        Reading::take(&aux.live, &wanted, span).map_err(failed)
+        let reading = match aux.is_over_nodes {
+            true => Reading::take(&aux.live, &wanted, span),
+            false => Reading::take_own(&aux.live, &wanted, span),
+        };
+        reading.map_err(failed)
     }
 
     fn load_newest(&mut self) -> Result<()> {

@@ -94,11 +94,30 @@ impl Reading {
         wanted: SeriesSelection<'_>,
         span: Span,
     ) -> Result<Self, QueryError> {
+        Self::take_parts(live, &|_| true, wanted, span)
+    }
+
+    /// Takes the selected series of this node, and none of those that are mirrored: mirrors may
+    /// have come since the series were selected.
+    pub(crate) fn take_own(
+        live: &Live,
+        wanted: SeriesSelection<'_>,
+        span: Span,
+    ) -> Result<Self, QueryError> {
+        Self::take_parts(live, &|part| !part.is_mirror(), wanted, span)
+    }
+
+    fn take_parts(
+        live: &Live,
+        is_read: &dyn Fn(&SnapshotPart) -> bool,
+        wanted: SeriesSelection<'_>,
+        span: Span,
+    ) -> Result<Self, QueryError> {
         // Done first, so that only newer samples have to be copied from the rings.
         live.past()?;
         let snapshot = live.current()?;
         let mut scratch = Vec::new();
-        let parts = snapshot.parts.iter();
+        let parts = snapshot.parts.iter().filter(|part| is_read(part));
         let rings: Vec<Rings> = parts
             .map(|part| Rings::copy(part, wanted, span, &mut scratch))
             .collect();
