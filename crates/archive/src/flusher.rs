@@ -241,7 +241,7 @@ impl Flusher {
             self.progress.samples.fetch_add(written, Ordering::Relaxed);
         }
         let mut state = self.shared.lock();
-        state.synced = state.synced.max(batch.end);
+        state.written = state.written.max(batch.end);
         state.free.append(&mut batch.retires);
         state.writing_bytes = 0;
         if !state.trouble.is_empty() {

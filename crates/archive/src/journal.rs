@@ -125,6 +125,25 @@ impl Journal {
         state.waiting -= 1;
         !state.is_lost(position.0) && state.is_synced(position.0)
     }
+
+    /// Asks the writer to write at once, and waits until everything up to `position` is with the
+    /// operating system (true), or the timeout has passed or the writer has failed (false).
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a caller waits until its entries are written"
+    )]
+    pub fn wait_written(&self, position: JournalPosition, timeout: Duration) -> bool {
+        self.shared.call_now();
+        let mut state = self.shared.lock();
+        state.waiting += 1;
+        let waited = self
+            .shared
+            .done
+            .wait_timeout_while(state, timeout, |s| !s.ended && s.written < position.0);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        state.written >= position.0
+    }
 }
 
 impl fmt::Debug for Journal {
@@ -150,7 +169,7 @@ pub(crate) struct SharedJournal {
     state: Mutex<JournalState>,
     /// Wakes the writer.
     wake: Condvar,
-    /// Wakes the threads that wait for a sync.
+    /// Wakes the threads that wait for a write or a sync.
     pub done: Condvar,
     bytes_max: usize,
     durable: Vec<Selector>,
@@ -173,12 +192,12 @@ pub(crate) struct JournalState {
     accepted: u64,
     /// The position of the last durable sample.
     last_durable: u64,
-    /// Position up to which all durable samples are synced.
-    pub synced: u64,
+    /// Position up to which all entries are written, and all durable samples synced.
+    pub written: u64,
     /// Ranges of positions in which a durable sample was lost; the last one may reach to the end of
     /// `pending`.
     lossy: Vec<(u64, u64)>,
-    /// Number of threads that wait for a sync.
+    /// Number of threads that wait for a write or a sync.
     pub waiting: usize,
     /// The handle of each key.
     keys: Vec<Handle>,
@@ -479,7 +498,7 @@ impl JournalState {
         } else {
             position
         };
-        self.synced >= wanted
+        self.written >= wanted
     }
 
     /// Swaps the pending batch for the empty one.

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use barograph_archive::{
-    ArchiveError, ArchiveLayout, ArchiveStatus, Journal, Keeper, KeeperLoops, RingMark,
+    ArchiveError, ArchiveLayout, ArchiveStatus, Journal, JournalPosition, Keeper, KeeperLoops,
+    RingMark,
 };
 use barograph_model::{ArchiveVerb, ControlFault, ControlFaultKind};
 use serde_json::{Value as Json, json};
@@ -24,6 +25,8 @@ use crate::{ArchiveConfig, ArchiveDocument, Backoff, Job, World};
 const START_LOOKS: u32 = 100;
 /// Time between two of these checks.
 const START_LOOK: Duration = Duration::from_millis(20);
+/// Longest wait for the writer before something replaces the memory from which entries come.
+const WRITTEN_WAIT: Duration = Duration::from_secs(1);
 
 /// Makes the archive's directory, with the rights that it needs.
 pub type PrepareArchive = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
@@ -249,6 +252,27 @@ impl History {
         let mut state = self.lock();
         let loops = state.loops.as_mut();
         loops.map_or(i64::MAX, |loops| loops.step(monotonic_ns))
+    }
+
+    /// Waits, for a second at most, until the entries up to `position` are with the operating
+    /// system, which a kill of this process cannot undo. A writer without threads makes its next
+    /// step instead. Returns whether they are.
+    pub(crate) fn wait_written(&self, position: JournalPosition) -> bool {
+        let Some(starting) = &self.starting else {
+            return false;
+        };
+        let (has_writer, is_stepped) = {
+            let state = self.lock();
+            (state.keeper.is_some(), state.loops.is_some())
+        };
+        let written = |wait| starting.journal.wait_written(position, wait);
+        if !has_writer || !is_stepped {
+            return has_writer && written(WRITTEN_WAIT);
+        }
+        written(Duration::ZERO) || {
+            self.step(starting.world.clock.monotonic_ns());
+            written(Duration::ZERO)
+        }
     }
 
     /// The directory in which readers find the past of this agent, if there is any.

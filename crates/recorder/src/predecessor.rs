@@ -3,14 +3,16 @@
 //! the time at which the agent last looked, which only an agent that is stopped can write into the
 //! archive.
 //!
-//! The next agent of the run directory takes this over before it replaces the segment. If the
-//! machine was restarted there is nothing to take over: segments are memory.
+//! The next agent of the run directory takes this over before it replaces the segment: the archive
+//! has it then, so that no later kill loses it. If the machine was restarted there is nothing to
+//! take over: segments are memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use barograph_archive::{
     ArchiveError, ArchiveReader, ArchivedUpTo, DeclaredStream, Journal, JournalEntry,
+    JournalPosition,
 };
 use barograph_model::{Quality, Sample, SeriesId, StreamKey};
 use barograph_stream::{DirectoryEntry, RunDir, SegmentReader, SegmentState};
@@ -38,15 +40,16 @@ pub fn take_over(run_dir: &RunDir, node: &str, history: &History) {
             return;
         }
     };
-    let samples = Takeover {
+    let takeover = Takeover {
         segment: &segment,
         archived,
         journal,
     };
-    let samples = samples.run();
+    let (samples, position) = takeover.run();
+    let has_written = history.wait_written(position);
     info!(
         samples,
-        "the agent before did not end by itself: the archive has its last samples now"
+        has_written, "the agent before did not end by itself: the archive gets its last samples"
     );
 }
 
@@ -68,9 +71,10 @@ struct Takeover<'s> {
 }
 
 impl Takeover<'_> {
-    /// Takes over all streams, and returns the number of samples.
-    fn run(&self) -> u64 {
+    /// Takes over all streams, and returns the number of samples and the position of the last.
+    fn run(&self) -> (u64, JournalPosition) {
         let (mut entries, mut samples) = (Vec::new(), 0);
+        let mut position = JournalPosition::default();
         let directory = self.segment.directory();
         for (key, entry) in (0..).map(StreamKey).zip(&directory.entries) {
             let left = self.left(entry);
@@ -87,9 +91,9 @@ impl Takeover<'_> {
             let left = left.into_iter();
             entries.extend(left.map(|(number, sample)| JournalEntry::Sample(key, number, sample)));
             entries.push(JournalEntry::Retire(key));
-            self.journal.submit(&mut entries);
+            position = self.journal.submit(&mut entries);
         }
-        samples
+        (samples, position)
     }
 
     /// The samples of a stream that the archive lacks, with their numbers, and its last look. None

@@ -46,10 +46,24 @@ impl Machine {
         History::start(&self.archive(), NODE, &World::real())
     }
 
-    fn streams(&self, history: &History) -> Streams<'_> {
+    /// Starts an agent that has one stream, at which nobody looks yet.
+    fn agent(&self) -> Agent<'_> {
+        let history = self.history();
         let path = self.run_dir().segment();
         let segment = Segment::create(&path, SegmentConfig::new(NODE), 1).unwrap();
-        Streams::new(segment, &self.clock, history.journal(), i64::MAX)
+        let mut streams = Streams::new(segment, &self.clock, history.journal(), i64::MAX);
+        Agent {
+            key: declare(&mut streams),
+            streams,
+            history,
+        }
+    }
+
+    /// Starts an agent that looks at its stream every second.
+    fn looking_agent(&self) -> Agent<'_> {
+        let mut agent = self.agent();
+        agent.streams.expect_interval(agent.key, NS_PER_S);
+        agent
     }
 
     /// Starts a history, takes over, and ends it.
@@ -62,6 +76,27 @@ impl Machine {
     /// The archived samples, as life, number, seconds, value and whether it is the last look.
     fn archived(&self) -> Vec<(i64, u64, i64, i64, bool)> {
         rows(&self.archive().dir)
+    }
+}
+
+/// An agent that does not close its segment.
+struct Agent<'m> {
+    history: History,
+    streams: Streams<'m>,
+    key: StreamKey,
+}
+
+impl<'m> Agent<'m> {
+    /// Looks at the stream, so many seconds after the start.
+    fn look(&mut self, seconds: i64, value: i64) {
+        let ts = (START_S + seconds) * NS_PER_S;
+        self.streams.look(self.key, &Sample::measured(ts, value));
+    }
+
+    /// Ends with what the archive has on disk. The segment is closed when the streams are dropped.
+    fn is_killed(self) -> Streams<'m> {
+        self.history.close();
+        self.streams
     }
 }
 
@@ -102,25 +137,18 @@ fn declare(streams: &mut Streams<'_>) -> StreamKey {
     streams.declare(&descriptor, Some(16)).unwrap()
 }
 
-fn look(streams: &mut Streams<'_>, key: StreamKey, seconds: i64, value: i64) {
-    streams.look(key, &Sample::measured(seconds * NS_PER_S, value));
-}
-
 #[test]
 fn the_archive_gets_what_it_lacks_and_the_last_look_once() {
     let machine = Machine::new();
-    let history = machine.history();
-    let mut streams = machine.streams(&history);
-    let key = declare(&mut streams);
-    streams.expect_interval(key, NS_PER_S);
-    look(&mut streams, key, START_S + 1, 7);
-    look(&mut streams, key, START_S + 2, 8);
-    streams.finish();
+    let mut agent = machine.looking_agent();
+    agent.look(1, 7);
+    agent.look(2, 8);
+    agent.streams.finish();
     // These are in the ring alone when the agent is killed.
-    look(&mut streams, key, START_S + 3, 9);
-    look(&mut streams, key, START_S + 4, 10);
-    look(&mut streams, key, START_S + 5, 10);
-    history.close();
+    agent.look(3, 9);
+    agent.look(4, 10);
+    agent.look(5, 10);
+    let _not_closed = agent.is_killed();
     let life = START_S;
     let synced = [
         (life, 1, START_S + 1, 7, false),
@@ -141,16 +169,30 @@ fn the_archive_gets_what_it_lacks_and_the_last_look_once() {
 }
 
 #[test]
+fn what_is_taken_over_is_written_when_the_segment_may_be_replaced() {
+    let machine = Machine::new();
+    let mut agent = machine.looking_agent();
+    agent.look(1, 7);
+    let _not_closed = agent.is_killed();
+    let history = machine.history();
+    take_over(&machine.run_dir(), NODE, &history);
+    // The writer goes on, but nothing waits for it any more.
+    let rows = [
+        (START_S, 1, START_S + 1, 7, false),
+        (START_S, 2, START_S + 1, 7, true),
+    ];
+    assert_eq!(machine.archived(), rows);
+    history.close();
+}
+
+#[test]
 fn the_last_look_is_taken_over_if_the_archive_has_all_samples() {
     let machine = Machine::new();
-    let history = machine.history();
-    let mut streams = machine.streams(&history);
-    let key = declare(&mut streams);
-    streams.expect_interval(key, NS_PER_S);
-    look(&mut streams, key, START_S + 1, 7);
-    streams.finish();
-    streams.confirm(key, (START_S + 2) * NS_PER_S);
-    history.close();
+    let mut agent = machine.looking_agent();
+    agent.look(1, 7);
+    agent.streams.finish();
+    agent.streams.confirm(agent.key, (START_S + 2) * NS_PER_S);
+    let _not_closed = agent.is_killed();
     machine.take_over_as(NODE);
     let rows = [
         (START_S, 1, START_S + 1, 7, false),
@@ -162,14 +204,11 @@ fn the_last_look_is_taken_over_if_the_archive_has_all_samples() {
 #[test]
 fn what_a_ring_has_lost_is_a_gap_of_numbers() {
     let machine = Machine::new();
-    let history = machine.history();
-    let mut streams = machine.streams(&history);
-    let key = declare(&mut streams);
-    streams.expect_interval(key, NS_PER_S);
+    let mut agent = machine.looking_agent();
     for second in 1..=100 {
-        look(&mut streams, key, START_S + second, second);
+        agent.look(second, second);
     }
-    history.close();
+    let _not_closed = agent.is_killed();
     machine.take_over_as(NODE);
     let rows = machine.archived();
     let numbers: Vec<u64> = rows.iter().map(|row| row.1).collect();
@@ -181,20 +220,18 @@ fn what_a_ring_has_lost_is_a_gap_of_numbers() {
 #[test]
 fn nothing_is_taken_over_where_nothing_is_lacking_or_nobody_looked() {
     let machine = Machine::new();
-    let history = machine.history();
-    let mut streams = machine.streams(&history);
-    let put = declare(&mut streams);
-    // Nobody has told an interval: it is put by a program.
-    look(&mut streams, put, START_S + 1, 7);
-    history.close();
+    // Nobody looks at the stream: a program puts its values.
+    let mut agent = machine.agent();
+    agent.look(1, 7);
+    agent.history.close();
     machine.take_over_as(NODE);
     assert_eq!(machine.archived(), []);
 
-    streams.expect_interval(put, NS_PER_S);
+    agent.streams.expect_interval(agent.key, NS_PER_S);
     machine.take_over_as("another");
     assert_eq!(machine.archived(), []);
 
-    streams.segment().close();
+    agent.streams.segment().close();
     machine.take_over_as(NODE);
     assert_eq!(machine.archived(), []);
 }
@@ -202,27 +239,20 @@ fn nothing_is_taken_over_where_nothing_is_lacking_or_nobody_looked() {
 #[test]
 fn a_life_that_the_archive_has_a_later_one_of_is_over() {
     let machine = Machine::new();
-    let history = machine.history();
-    let mut streams = machine.streams(&history);
-    let key = declare(&mut streams);
-    streams.expect_interval(key, NS_PER_S);
-    look(&mut streams, key, START_S + 1, 7);
-    let journal = history.journal().unwrap();
+    let mut agent = machine.looking_agent();
+    agent.look(1, 7);
+    let directory = agent.streams.segment().reader().unwrap().directory();
     let later = DeclaredStream {
-        descriptor: Arc::new(
-            streams.segment().reader().unwrap().directory().entries[0]
-                .descriptor
-                .clone(),
-        ),
+        descriptor: Arc::new(directory.entries[0].descriptor.clone()),
         life: (START_S + 50) * NS_PER_S,
         depth: 16,
     };
     let sample = Sample::measured((START_S + 51) * NS_PER_S, 1i64);
-    journal.submit(&mut vec![
+    agent.history.journal().unwrap().submit(&mut vec![
         JournalEntry::Declare(StreamKey(7), later),
         JournalEntry::Sample(StreamKey(7), 1, sample),
     ]);
-    history.close();
+    let _not_closed = agent.is_killed();
     machine.take_over_as(NODE);
     assert_eq!(
         machine.archived(),
