@@ -51,6 +51,7 @@ pub use barograph_intake::ApplicationsConfig;
 pub use barograph_recorder::{
     ArchiveConfig, ArchiveDocument, ForecastConfig, ProcessMeter, Randomness, World,
 };
+pub use barograph_server::RequestCounts;
 pub use barograph_source::{BlockTraceMode, probe, tier_place};
 pub use barograph_stream::{
     AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_DOCUMENT, CLUSTER_DOCUMENT,

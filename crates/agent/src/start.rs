@@ -10,7 +10,7 @@ use std::time::Duration;
 use barograph_model::{Clock, ConfigError, SqlLimits};
 use barograph_query::{PastReader, PoolConfig, QueryPool, ScopeChoice};
 use barograph_server::{
-    Exporter, Exports, IngestConfig, NodeInfo, Server, ServerConfig, ServerLimits,
+    Exporter, Exports, IngestConfig, NodeInfo, RequestCounts, Server, ServerConfig, ServerLimits,
 };
 use barograph_source::Poller;
 use barograph_statement::StatementKind;
@@ -238,6 +238,12 @@ impl Agent {
     /// Returns the address of HTTP, if HTTP is on.
     pub fn http_addr(&self) -> Option<SocketAddr> {
         self.server.as_ref().and_then(Server::http_addr)
+    }
+
+    /// Returns the numbers of requests so far.
+    pub fn request_counts(&self) -> RequestCounts {
+        let server = self.server.as_ref();
+        server.map(Server::counts).unwrap_or_default()
     }
 
     /// Returns the run directory.

@@ -11,8 +11,9 @@
 //! Code and constants are pages of the program's file. Those that were read once stay mapped: after
 //! its start an agent has mapped what only starts need, and after a reader what only readers need.
 //! They are unmapped too. What still runs is mapped again when it is needed next, which costs page
-//! faults, so this is done more seldom. The pages come from the system's cache of files: no disk is
-//! read for them, unless the system itself has dropped one.
+//! faults, so this is done more seldom, and even more seldom while nobody reads. The pages come
+//! from the system's cache of files: no disk is read for them, unless the system itself has dropped
+//! one.
 #![expect(
     unsafe_code,
     reason = "mallopt, malloc_trim and madvise have no safe wrapper; see the SAFETY arguments"
@@ -21,6 +22,8 @@
 use std::ffi::c_void;
 use std::fs::File;
 use std::io::Read as _;
+
+use barograph_agent::RequestCounts;
 
 /// Bytes of `/proc/self/smaps` that have the mappings of the program, which come first.
 const MAPPINGS_BYTES: usize = 8 << 10;
@@ -49,8 +52,41 @@ pub(crate) fn settle() {
     }
 }
 
+/// Looks after which code is unmapped although nobody has read meanwhile: an agent does more by
+/// itself than what it does every second, such as sealing an hour.
+const QUIET_LOOKS: u32 = 10;
+
+/// Decides, at even intervals, whether code is to be unmapped.
+#[derive(Debug, Default)]
+pub(crate) struct MappedCode {
+    /// What the last look knew of requests.
+    known: RequestCounts,
+    /// The number of looks since code was unmapped; none before the first time.
+    looks: Option<u32>,
+}
+
+impl MappedCode {
+    /// Unmaps code that has not run lately, if somebody has read since the last look, with requests
+    /// or by watching, or if it was not done for long.
+    pub(crate) fn look(&mut self, requests: RequestCounts) {
+        if self.is_due(requests) {
+            unmap_code();
+        }
+    }
+
+    fn is_due(&mut self, now: RequestCounts) -> bool {
+        let watchers = now.watchers + self.known.watchers;
+        let is_read = watchers > 0 || now.requests != self.known.requests;
+        let looks = self.looks.map_or(QUIET_LOOKS, |looks| looks + 1);
+        let is_due = is_read || looks >= QUIET_LOOKS;
+        self.known = now;
+        self.looks = Some(if is_due { 0 } else { looks });
+        is_due
+    }
+}
+
 /// Unmaps code that has not run lately.
-pub(crate) fn unmap_code() {
+fn unmap_code() {
     // Without /proc, code stays mapped.
     let mut begin = [0; MAPPINGS_BYTES];
     let begin = File::open("/proc/self/smaps").and_then(|mut smaps| {
@@ -159,6 +195,33 @@ Anonymous:             0 kB
             [],
             "of no file"
         );
+    }
+
+    #[test]
+    fn code_is_unmapped_after_readers_and_now_and_then() {
+        let mut code = MappedCode::default();
+        let mut check = |requests, watchers, expect| {
+            let now = RequestCounts {
+                requests,
+                watchers,
+                ..RequestCounts::default()
+            };
+            assert_eq!(code.is_due(now), expect, "{now:?}");
+        };
+        // What only the start needed.
+        check(0, 0, true);
+        for _ in 0..2 {
+            (1..QUIET_LOOKS).for_each(|_| check(0, 0, false));
+            check(0, 0, true);
+        }
+        check(0, 0, false);
+        check(7, 0, true);
+        check(7, 0, false);
+        check(8, 1, true);
+        // A page that is open makes no further requests.
+        check(8, 1, true);
+        check(8, 0, true);
+        check(8, 0, false);
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! Counters of everything that the server refused or dropped.
+//! Counters of requests, and of everything that the server refused or dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers of refused and dropped requests since the server's start, and of present watchers.
+/// Numbers of requests since the server's start, of those that were refused or dropped, and of
+/// present watchers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
+    /// Requests that came, refused ones too.
+    pub requests: u64,
     /// Number of watchers that are connected now.
     pub watchers: u64,
     /// Connections that were refused because the bound was reached.
@@ -18,6 +21,7 @@ pub struct RequestCounts {
 /// The counters behind [`RequestCounts`], shared by all connections.
 #[derive(Debug, Default)]
 pub(crate) struct RequestCounters {
+    pub requests: AtomicU64,
     pub watchers: AtomicU64,
     pub refused_connections: AtomicU64,
     pub refused_watchers: AtomicU64,
@@ -28,6 +32,7 @@ impl RequestCounters {
     /// Reads the present counts.
     pub(crate) fn now(&self) -> RequestCounts {
         RequestCounts {
+            requests: self.requests.load(Ordering::Relaxed),
             watchers: self.watchers.load(Ordering::Relaxed),
             refused_connections: self.refused_connections.load(Ordering::Relaxed),
             refused_watchers: self.refused_watchers.load(Ordering::Relaxed),

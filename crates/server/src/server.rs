@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -109,7 +110,7 @@ impl Server {
         self.http
     }
 
-    /// Numbers of refused and dropped requests so far.
+    /// Numbers of requests, and of refused and dropped ones, so far.
     pub fn counts(&self) -> RequestCounts {
         self.app.counters.now()
     }
@@ -341,6 +342,7 @@ fn routes(app: &Arc<App>) -> Router {
 /// Applies the rules of every request: who may ask, how long it may take, and what the browser may
 /// do with the answer.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    app.counters.requests.fetch_add(1, Ordering::Relaxed);
     let way = request
         .extensions()
         .get::<AccessWay>()

@@ -18,7 +18,7 @@ use crate::heap;
 
 /// Time after which freed memory is given back to the system again.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(15);
-/// Time after which code that has not run lately is unmapped again.
+/// Time after which code that has not run lately may be unmapped again.
 const UNMAP_EVERY: Duration = Duration::from_secs(60);
 
 /// The filter of the log, unless `BAROGRAPH_LOG` has another one. Zenoh's session reports each
@@ -254,6 +254,7 @@ impl Signals {
         let mut give_back = tokio::time::interval_at(first, GIVE_BACK_EVERY);
         // First what only the start needed.
         let mut unmap = tokio::time::interval_at(first, UNMAP_EVERY);
+        let mut code = heap::MappedCode::default();
         loop {
             tokio::select! {
                 // An agent that has ended by itself is told before a signal.
@@ -263,7 +264,7 @@ impl Signals {
                 _ = self.terminate.recv() => return Some("terminated"),
                 _ = self.hangup.recv() => reload(agent),
                 _ = give_back.tick() => heap::give_back(),
-                _ = unmap.tick() => heap::unmap_code(),
+                _ = unmap.tick() => code.look(agent.request_counts()),
             }
         }
     }

@@ -94,7 +94,7 @@ impl<'m> Agent<'m> {
     }
 
     /// Ends with what the archive has on disk. The segment is closed when the streams are dropped.
-    fn is_killed(self) -> Streams<'m> {
+    fn end_abruptly(self) -> Streams<'m> {
         self.history.close();
         self.streams
     }
@@ -148,7 +148,7 @@ fn the_archive_gets_what_it_lacks_and_the_last_look_once() {
     agent.look(3, 9);
     agent.look(4, 10);
     agent.look(5, 10);
-    let _not_closed = agent.is_killed();
+    let _not_closed = agent.end_abruptly();
     let life = START_S;
     let synced = [
         (life, 1, START_S + 1, 7, false),
@@ -173,7 +173,7 @@ fn what_is_taken_over_is_written_when_the_segment_may_be_replaced() {
     let machine = Machine::new();
     let mut agent = machine.looking_agent();
     agent.look(1, 7);
-    let _not_closed = agent.is_killed();
+    let _not_closed = agent.end_abruptly();
     let history = machine.history();
     take_over(&machine.run_dir(), NODE, &history);
     // The writer goes on, but nothing waits for it any more.
@@ -192,7 +192,7 @@ fn the_last_look_is_taken_over_if_the_archive_has_all_samples() {
     agent.look(1, 7);
     agent.streams.finish();
     agent.streams.confirm(agent.key, (START_S + 2) * NS_PER_S);
-    let _not_closed = agent.is_killed();
+    let _not_closed = agent.end_abruptly();
     machine.take_over_as(NODE);
     let rows = [
         (START_S, 1, START_S + 1, 7, false),
@@ -208,7 +208,7 @@ fn what_a_ring_has_lost_is_a_gap_of_numbers() {
     for second in 1..=100 {
         agent.look(second, second);
     }
-    let _not_closed = agent.is_killed();
+    let _not_closed = agent.end_abruptly();
     machine.take_over_as(NODE);
     let rows = machine.archived();
     let numbers: Vec<u64> = rows.iter().map(|row| row.1).collect();
@@ -252,7 +252,7 @@ fn a_life_that_the_archive_has_a_later_one_of_is_over() {
         JournalEntry::Declare(StreamKey(7), later),
         JournalEntry::Sample(StreamKey(7), 1, sample),
     ]);
-    let _not_closed = agent.is_killed();
+    let _not_closed = agent.end_abruptly();
     machine.take_over_as(NODE);
     assert_eq!(
         machine.archived(),

@@ -95,9 +95,11 @@ pub(super) fn jobs(root: &SysRoot) -> FoundJobs {
     let mut found = FoundJobs::default();
     let mut left = DIRECTORIES_MAX;
     for (role, hierarchy) in hierarchies(root) {
+        // Read once for all places: on most nodes there is nothing else to read.
+        let top = directories(&hierarchy, &mut left);
         for (scheduler, way, id_of) in PLACES {
             let mut places = Vec::new();
-            walk(&hierarchy, way, &mut left, &mut places);
+            walk_into(&top, way, &mut left, &mut places);
             for place in places {
                 found.scheduler.get_or_insert(scheduler);
                 for (name, directory) in directories(&place, &mut left) {
@@ -136,21 +138,34 @@ fn hierarchies(root: &SysRoot) -> Vec<(CounterRole, PathBuf)> {
 
 /// Collects the directories that a path of names and globs leads to from `dir`.
 fn walk(dir: &Path, way: &[&str], left: &mut usize, places: &mut Vec<PathBuf>) {
+    match way {
+        [] => places.push(dir.to_owned()),
+        [first, ..] if first.contains('*') => {
+            walk_into(&directories(dir, left), way, left, places);
+        }
+        [first, rest @ ..] => {
+            let next = dir.join(first);
+            if next.is_dir() {
+                walk(&next, rest, left, places);
+            }
+        }
+    }
+}
+
+/// Continues a walk in those of the directories that the first name or glob of the path matches.
+fn walk_into(
+    inside: &[(String, PathBuf)],
+    way: &[&str],
+    left: &mut usize,
+    places: &mut Vec<PathBuf>,
+) {
     let Some((first, rest)) = way.split_first() else {
-        places.push(dir.to_owned());
         return;
     };
-    if !first.contains('*') {
-        let next = dir.join(first);
-        if next.is_dir() {
-            walk(&next, rest, left, places);
-        }
-        return;
-    }
     let pattern = Pattern::new(*first);
-    for (name, next) in directories(dir, left) {
-        if pattern.matches(&name) {
-            walk(&next, rest, left, places);
+    for (name, next) in inside {
+        if pattern.matches(name) {
+            walk(next, rest, left, places);
         }
     }
 }
