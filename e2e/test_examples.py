@@ -8,8 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import ROOT, Agent, environment, eventually
@@ -70,9 +72,22 @@ def test_a_heat_equation_is_watched_and_steered(start: Callable[..., Agent], lib
     # Every step of every rank is a row with its residual.
     frames = "SELECT rank, count(*) AS n, max(frame) AS last, count(residual) AS r FROM frames('heat') GROUP BY rank ORDER BY rank"
     steps = summary["steps"]
-    whole = [{"rank": rank, "n": steps, "last": steps - 1, "r": steps} for rank in ("0", "1")]
+
+    def incomplete() -> list[dict[str, Any]]:
+        """What is wrong, beside what the archive has counted as lost: a disk that stands still for
+        seconds is slower than this program puts values."""
+        rows, losses = agent.rows(frames), agent.sql("SELECT * FROM loss WHERE count > 0")
+        missing = sum(steps - row["r"] for row in rows)
+        is_counted = 0 <= missing <= sum(loss["count"] for loss in losses)
+        are_all = [row["rank"] for row in rows] == ["0", "1"] and all(row["n"] <= steps for row in rows)
+        return [] if is_counted and are_all else [*rows, {"steps": steps}, *losses]
+
     # Of frames that the rings no longer have, the last ones are on their way to the archive for a moment.
-    eventually(lambda: agent.rows(frames) == whole, "the frames of all ranks")
+    for _ in range(300):
+        if not incomplete():
+            break
+        time.sleep(0.1)
+    assert incomplete() == []
 
     steps = agent.sql("SELECT DISTINCT value FROM app_heat_dt WHERE rank = '0'")
     # JSON may change the last digit.

@@ -169,7 +169,8 @@ def test_where_nobody_looked_there_is_no_value(start: Start) -> None:
     ended = agent.sql(f"SELECT count(*) AS n FROM {table} WHERE quality = 'ended'")
     assert ended[0]["n"] >= 4
 
-    # If the machine is restarted, the memory that has the last look is gone.
+    # If the machine is restarted, the memory that has the last look is gone. What was on disk is not.
+    agent.out("archive", "seal")
     agent.stop(signal.SIGKILL)
     shutil.rmtree(agent.run_dir)
     agent.start()
