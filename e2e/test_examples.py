@@ -74,8 +74,8 @@ def test_a_heat_equation_is_watched_and_steered(start: Callable[..., Agent], lib
     steps = summary["steps"]
 
     def incomplete() -> list[dict[str, Any]]:
-        """What is wrong, beside what the archive has counted as lost: a disk that stands still for
-        seconds is slower than this program puts values."""
+        """The frames and the losses, if a frame is missing that is not counted as lost: the program puts
+        values faster than a disk that stands still for seconds can take them."""
         rows, losses = agent.rows(frames), agent.sql("SELECT * FROM loss WHERE count > 0")
         missing = sum(steps - row["r"] for row in rows)
         is_counted = 0 <= missing <= sum(loss["count"] for loss in losses)

@@ -12,8 +12,7 @@
 //! its start an agent has mapped what only starts need, and after a reader what only readers need.
 //! They are unmapped too. What still runs is mapped again when it is needed next, which costs page
 //! faults, so this is done more seldom, and even more seldom while nobody reads. The pages come
-//! from the system's cache of files: no disk is read for them, unless the system itself has dropped
-//! one.
+//! from the system's cache of files: no disk is read for them, unless the system has dropped one.
 #![expect(
     unsafe_code,
     reason = "mallopt, malloc_trim and madvise have no safe wrapper; see the SAFETY arguments"

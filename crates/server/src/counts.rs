@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers of requests since the server's start, of those that were refused or dropped, and of
-/// present watchers.
+/// Numbers of requests since the server's start, also of refused and dropped ones, and of watchers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     /// Requests that came, refused ones too.
