@@ -242,6 +242,7 @@ class Publication:
     def put(self, **values: SupportsFloat | SupportsIndex | str | bytes) -> None:
         """Puts values by name; all are checked before the first is put.
 
+        Readers see them when this thread ends a frame or commits.
         Raises ValueError if there is no such value, TypeError if one has another type.
         """
     def frame(self, n: int | None = None) -> int:

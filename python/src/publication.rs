@@ -99,7 +99,8 @@ impl Publication {
         })
     }
 
-    /// Puts values by name; all are checked before the first is put.
+    /// Puts values by name; all are checked before the first is put. Readers see them when this
+    /// thread ends a frame or commits.
     #[pyo3(signature = (**values))]
     fn put(&self, py: Python<'_>, values: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
         let Some(values) = values else {
