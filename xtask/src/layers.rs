@@ -17,6 +17,7 @@ const ROWS: &[Row] = &[
     // Interval policies use the error of forecasts.
     row("forecast", &["model", "testing"]),
     row("source", &["model", "forecast", "testing"]),
+    row("event", &["model"]),
     row("statement", &["model"]),
     row("insight", &["model", "statement"]),
     row("rule", &["model", "statement"]),

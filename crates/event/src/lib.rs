@@ -1,0 +1,20 @@
+//! File events: what happened to a file, when, where and by whom, in one model for all sources.
+//!
+//! A [`Collector`] reads one source of events (inotify, fanotify, a Lustre ChangeLog, comparing two
+//! walks of a tree) and gives [`FileEvent`]s with the paths that held when they happened. The agent
+//! makes a stream of each source: [`encode`] turns an event into the bytes of a sample, and
+//! [`decode`] reads them again. So the log, the rings, the archive and the ways to other nodes are
+//! those of all streams.
+//!
+//! The crate stands alone because it parses foreign bytes, and because its parts are tested without
+//! an agent. It keeps nothing on disk but the snapshots of trees.
+
+mod collector;
+mod directories;
+mod event;
+mod record;
+
+pub use collector::{Collected, Collector, CollectorFault, CollectorStatus};
+pub use directories::{DirectoryTable, PathFault, PathOf};
+pub use event::{EventFlags, EventKind, FileEvent, NativeRecord, ObjectId, PATH_BYTES_MAX};
+pub use record::{RECORD_BYTES_MAX, RecordFault, decode, encode};
