@@ -261,7 +261,7 @@ impl NodeHistories {
             true => None,
             false => match self.places.take(&key, monotonic_ns) {
                 Ok(place) => Some(place),
-                Err(reason) => return HistoryOpening::NoRoom(not_kept(&reason)),
+                Err(reason) => return HistoryOpening::Failed(not_kept(&reason)),
             },
         };
         let (node, scope) = key.clone();

@@ -62,11 +62,9 @@ pub enum HistoryOpening {
     NotKept,
     /// The opening goes on: ask again.
     UnderWay,
-    /// The history cannot be opened now, for this reason: ask again.
+    /// The history cannot be opened now, for this reason: ask again. Publications of a scope are
+    /// mirrored without it meanwhile; a node's own streams wait for it.
     Failed(String),
-    /// There is no room for the history of this scope now, for this reason. Its publications are
-    /// mirrored without it: ask again.
-    NoRoom(String),
     /// The history is open.
     Open(Box<dyn DurableHistory>),
 }

@@ -95,8 +95,8 @@ pub struct FabricStatus {
     pub waiting: usize,
     /// Number of nodes whose history is kept here.
     pub kept: usize,
-    /// Number of scopes of applications on other nodes that are mirrored without their history,
-    /// because there is no room for it at present.
+    /// Number of scopes of applications on other nodes that are mirrored without the history that
+    /// they should have, for lack of room or because it could not be opened.
     pub unkept_scopes: usize,
     /// Selectors of streams that are demanded and for which the subscription to one node has no
     /// room, at most.
@@ -114,7 +114,7 @@ impl OtherNode {
         self.mirror.as_ref().is_some_and(|mirror| mirror.is_kept())
     }
 
-    /// Number of scopes that are mirrored without their history for lack of room.
+    /// Number of scopes that are mirrored without the history that they should have.
     fn unkept_scopes(&self) -> usize {
         let mirror = self.mirror.as_ref();
         mirror.map_or(0, |mirror| mirror.scopes.unkept().count())
@@ -468,7 +468,7 @@ impl<T: Transport> FabricNode<T> {
                     mirrored += 1;
                     continue;
                 }
-                Some(HistoryOpening::Failed(reason) | HistoryOpening::NoRoom(reason)) => {
+                Some(HistoryOpening::Failed(reason)) => {
                     other.fault = Some(reason);
                     continue;
                 }

@@ -22,7 +22,7 @@ pub(crate) struct ScopeMirrors {
     /// The directory of the node's mirror.
     dir: RunDir,
     mirrors: BTreeMap<Arc<str>, ScopeMirror>,
-    /// The scopes whose mirrors wait until their histories are open.
+    /// The scopes whose histories are being opened, or could not be opened.
     awaited: BTreeSet<Arc<str>>,
     room: Arc<MirrorRoom>,
     /// Counts of what the mirrors that have ended had taken in.
@@ -37,7 +37,7 @@ struct ScopeMirror {
     mirror: SegmentMirror,
     /// Whether its readers can be let in: without access-control lists the agent alone may read it.
     is_open: bool,
-    /// Why its history is not kept, if that is for lack of room.
+    /// Why its history is not kept at present, if it should be.
     unkept: Option<String>,
 }
 
@@ -82,11 +82,8 @@ impl ScopeMirrors {
                     continue;
                 }
                 Some(HistoryOpening::Failed(reason)) => {
+                    // The mirror does without its history until that can be opened.
                     self.awaited.insert(Arc::clone(scope));
-                    self.trouble = Some(format!("publications of {scope}: {reason}"));
-                    continue;
-                }
-                Some(HistoryOpening::NoRoom(reason)) => {
                     if let Some(mirror) = mirror {
                         mirror.unkept = Some(reason);
                         continue;
@@ -94,7 +91,7 @@ impl ScopeMirrors {
                     (None, Some(reason))
                 }
             };
-            // There is room for its history now: the mirror begins again with it.
+            // Its history can be kept now: the mirror begins again with it.
             self.end(scope);
             *next_feed = next_feed.wrapping_add(1 << 32);
             let dir = self.dir.scope(scope);
@@ -191,7 +188,7 @@ impl ScopeMirrors {
             .or_else(|| self.unkept_told())
     }
 
-    /// The scopes that are mirrored without their history for lack of room, and the reasons.
+    /// The scopes that are mirrored without the history that they should have, and the reasons.
     pub(crate) fn unkept(&self) -> impl Iterator<Item = (&Arc<str>, &String)> {
         let unkept = self.mirrors.iter();
         unkept.filter_map(|(scope, one)| Some((scope, one.unkept.as_ref()?)))
@@ -205,7 +202,7 @@ impl ScopeMirrors {
         })
     }
 
-    /// Whether the mirror of a scope waits until its history is open.
+    /// Whether the history of a scope is waited for.
     pub(crate) fn awaits(&self, scope: &str) -> bool {
         self.awaited.contains(scope)
     }

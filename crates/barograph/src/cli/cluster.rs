@@ -118,7 +118,7 @@ fn status(target: &Target) -> anyhow::Result<()> {
     }
     if number("unkept_scopes") > 0 {
         text += &format!(
-            "not kept     the history of {} of publications, for lack of room: the table peers has the reasons\n",
+            "not kept     the history of {} of publications: the table peers has the reasons\n",
             counted(number("unkept_scopes"), "scope")
         );
     }

@@ -193,7 +193,7 @@ impl DurableHistories for Rooms {
             return HistoryOpening::NotKept;
         }
         match (rooms.has_room, rooms.is_broken, rooms.is_under_way) {
-            (false, ..) => HistoryOpening::NoRoom("too many are kept".into()),
+            (false, ..) => HistoryOpening::Failed("too many are kept".into()),
             (true, true, _) => HistoryOpening::Failed("the disk is broken".into()),
             (true, false, false) => {
                 rooms.is_under_way = true;
