@@ -30,7 +30,8 @@ const ROWS: &[Row] = &[
     // Who may be a node of a cluster: commands of administrators, never an agent.
     row("membership", &["model", "stream", "fabric"]),
     row("archive", &["model", "stream", "testing"]),
-    row("query", &["model", "stream", "archive"]),
+    // The table of events has the parts of their records as columns.
+    row("query", &["model", "stream", "archive", "event"]),
     // The archive is used only by its demonstration and tests.
     row("client", &["model", "stream", "archive", "query"]),
     // The stream is used only by its tests, which read the values that C programs put.
@@ -54,6 +55,7 @@ const ROWS: &[Row] = &[
             "stream",
             "forecast",
             "source",
+            "event",
             "statement",
             "insight",
             "rule",

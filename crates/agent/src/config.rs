@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AgentError, ApplicationsConfig, ArchiveConfig, ClusterConfig, ExportConfig, ForecastConfig,
+    AgentError, ApplicationsConfig, ArchiveConfig, ClusterConfig, EventConfig, ExportConfig,
+    ForecastConfig,
 };
 use barograph_model::ConfigError;
 use barograph_recorder::seconds;
@@ -49,6 +50,8 @@ pub struct Config {
     pub applications: ApplicationsConfig,
     /// The cluster of nodes that this one takes part in.
     pub cluster: ClusterConfig,
+    /// File events: the trees whose events are recorded.
+    pub event: EventConfig,
     /// Forecasts of the near future of streams.
     pub forecast: ForecastConfig,
     /// Policies: streams that may be looked at seldom, and the error that is allowed between two
@@ -74,6 +77,7 @@ impl Default for Config {
             export: ExportConfig::default(),
             applications: ApplicationsConfig::default(),
             cluster: ClusterConfig::default(),
+            event: EventConfig::default(),
             forecast: ForecastConfig::default(),
             policy: Vec::new(),
             budget: BudgetConfig::default(),
@@ -193,6 +197,7 @@ impl Config {
         self.sources.validate()?;
         self.applications.check()?;
         self.forecast.check()?;
+        self.event.check()?;
         crate::policies::check(&self.policy)?;
         self.budget.check()?;
         if self.node.is_empty() {

@@ -43,6 +43,7 @@ mod self_watch;
 mod simulated;
 mod start;
 mod statements;
+mod watches;
 mod who;
 
 pub use barograph_call::{Board, CallError, CallOrigin, CallOutcome, CallRequest, CallsMade};
@@ -59,7 +60,7 @@ pub use barograph_stream::{
     HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT, InsightsRow, KNOBS_DOCUMENT, KnobsRow,
     PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow, PoliciesRow, RULES_DOCUMENT, RulesRow,
     SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SUBSCRIBERS_DOCUMENT, SourcesRow, StatementsRow,
-    SubscribersRow,
+    SubscribersRow, WATCHES_DOCUMENT, WatchesRow,
 };
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use error::AgentError;
@@ -68,4 +69,5 @@ pub use fabric::ClusterConfig;
 pub use look::{LookDocuments, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;
+pub use watches::{EventConfig, WatchConfig};
 pub use who::MOVING_BYTES_PER_SECOND_MIN;

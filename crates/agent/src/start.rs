@@ -31,6 +31,7 @@ use crate::node_questions::NodeQuestions;
 use crate::query_nodes::QueryNodes;
 use crate::rules::{DeclaredRules, ProgramCalls};
 use crate::statements::StatementStore;
+use crate::watches::Watches;
 use crate::{AgentError, Config};
 use barograph_intake::{Applications, IngestCounts, IntakeConfig, ScopeShared};
 use barograph_recorder::{History, World};
@@ -53,6 +54,7 @@ pub struct Agent {
     server: Option<Server>,
     exporter: Option<Exporter>,
     applications: Option<Applications>,
+    watches: Option<Watches>,
     rules: Option<DeclaredRules>,
     fabric: Option<Fabric>,
     control: Option<Arc<LoopControl>>,
@@ -98,6 +100,7 @@ impl Agent {
             server: None,
             exporter: None,
             applications: None,
+            watches: None,
             rules: None,
             fabric: None,
             control: None,
@@ -173,6 +176,10 @@ impl Agent {
         // it, and so does the server.
         self.publish_addresses(started_ns)?;
         let applications = self.applications.as_ref();
+        self.watches = applications.map(|applications| {
+            let place = (&*self.node, run_dir, &*self.state_dir);
+            Watches::start(&config.event, place, applications.events(), clock)
+        });
         let ingest = applications.map(|a| IngestConfig {
             to: Arc::clone(a.bridge()),
             over_tcp: config.applications.http_ingest,
@@ -276,7 +283,8 @@ impl Drop for Agent {
         if let Some(rules) = self.rules.take() {
             rules.stop();
         }
-        // Sources stop first: applications, then the machine's.
+        // Sources stop first: watches, applications, then the machine's.
+        drop(self.watches.take());
         drop(self.applications.take());
         // This send may block: the loop empties its channel until it sees this event.
         let _ = self.events.send(Event::Stop);

@@ -126,6 +126,11 @@ impl Journal {
         !state.is_lost(position.0) && state.is_synced(position.0)
     }
 
+    /// Whether a durable sample that was submitted together with that position found no room.
+    pub fn is_lost(&self, position: JournalPosition) -> bool {
+        self.shared.lock().is_lost(position.0)
+    }
+
     /// Asks the writer to write at once, and waits until everything up to `position` is with the
     /// operating system (true), or the timeout has passed or the writer has failed (false).
     #[expect(

@@ -17,4 +17,9 @@ mod record;
 pub use collector::{Collected, Collector, CollectorFault, CollectorStatus};
 pub use directories::{DirectoryTable, PathFault, PathOf};
 pub use event::{EventFlags, EventKind, FileEvent, NativeRecord, ObjectId, PATH_BYTES_MAX};
-pub use record::{RECORD_BYTES_MAX, RecordFault, decode, encode};
+pub use record::{EventRecord, RECORD_BYTES_MAX, RecordFault, decode, encode};
+
+/// Name of the streams of events. Each has the label [`SOURCE_LABEL`].
+pub const EVENT_STREAM: &str = "events";
+/// The label with the name of the source.
+pub const SOURCE_LABEL: &str = "source";

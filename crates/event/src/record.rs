@@ -82,55 +82,112 @@ pub fn encode(event: &FileEvent, to: &mut Vec<u8>) {
     put(to, start_of(&event.detail, DETAIL_BYTES_MAX).as_bytes());
 }
 
+/// An event as its record has it, without copies. Its time is that of its sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRecord<'a> {
+    /// Kind of the event.
+    pub kind: EventKind,
+    /// What else is known of the event.
+    pub flags: EventFlags,
+    /// Number of the event in its source.
+    pub index: u64,
+    /// The file or directory.
+    pub target: ObjectId,
+    /// The directory in which it is.
+    pub parent: ObjectId,
+    /// Path at the time of the event.
+    pub path: &'a [u8],
+    /// Path before a rename or migration.
+    pub old_path: &'a [u8],
+    /// Size of the file after the event, in bytes.
+    pub size: Option<u64>,
+    /// User that caused the event.
+    pub uid: Option<u32>,
+    /// Group of that user.
+    pub gid: Option<u32>,
+    /// Job that caused the event.
+    pub job: &'a str,
+    /// The record of the source.
+    pub native: Option<NativeRecord>,
+    /// Further fields of the source.
+    pub detail: &'a str,
+}
+
+impl<'a> EventRecord<'a> {
+    /// Reads a record.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no record of this version.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, RecordFault> {
+        let mut rest = Rest(bytes);
+        let [version, kind] = rest.array()?;
+        if version != VERSION {
+            return Err(RecordFault::Version(version));
+        }
+        let flags = EventFlags(u16::from_le_bytes(rest.array()?));
+        let index = u64::from_le_bytes(rest.array()?);
+        let (target, parent) = (ObjectId(rest.array()?), ObjectId(rest.array()?));
+        let [present] = rest.array()?;
+        if present & !KNOWN != 0 {
+            return Err(RecordFault::Fields);
+        }
+        let has = |bit: u8| present & bit != 0;
+        let size = has(SIZE).then(|| rest.array()).transpose()?;
+        let uid = has(UID).then(|| rest.array()).transpose()?;
+        let gid = has(GID).then(|| rest.array()).transpose()?;
+        let native = has(NATIVE).then(|| rest.array()).transpose()?;
+        let path = rest.counted(PATH_BYTES_MAX)?;
+        let old_path = rest.counted(PATH_BYTES_MAX)?;
+        let [job_bytes] = rest.array()?;
+        let job = text(rest.take(job_bytes.into())?)?;
+        let detail = text(rest.counted(DETAIL_BYTES_MAX)?)?;
+        if !rest.0.is_empty() {
+            return Err(RecordFault::Long);
+        }
+        Ok(Self {
+            kind: EventKind::from_u8(kind).ok_or(RecordFault::Kind(kind))?,
+            flags,
+            index,
+            target,
+            parent,
+            path,
+            old_path,
+            size: size.map(u64::from_le_bytes),
+            uid: uid.map(u32::from_le_bytes),
+            gid: gid.map(u32::from_le_bytes),
+            job,
+            native: native.map(|[kind, low, high]| NativeRecord {
+                kind,
+                flags: u16::from_le_bytes([low, high]),
+            }),
+            detail,
+        })
+    }
+}
+
 /// Reads the event whose sample has the time `ts`, in ns since the epoch.
 ///
 /// # Errors
 ///
 /// The bytes are no record of this version.
 pub fn decode(bytes: &[u8], ts: i64) -> Result<FileEvent, RecordFault> {
-    let mut rest = Rest(bytes);
-    let [version, kind] = rest.array()?;
-    if version != VERSION {
-        return Err(RecordFault::Version(version));
-    }
-    let flags = EventFlags(u16::from_le_bytes(rest.array()?));
-    let index = u64::from_le_bytes(rest.array()?);
-    let (target, parent) = (ObjectId(rest.array()?), ObjectId(rest.array()?));
-    let [present] = rest.array()?;
-    if present & !KNOWN != 0 {
-        return Err(RecordFault::Fields);
-    }
-    let has = |bit: u8| present & bit != 0;
-    let size = has(SIZE).then(|| rest.array()).transpose()?;
-    let uid = has(UID).then(|| rest.array()).transpose()?;
-    let gid = has(GID).then(|| rest.array()).transpose()?;
-    let native = has(NATIVE).then(|| rest.array()).transpose()?;
-    let path = rest.counted(PATH_BYTES_MAX)?.to_vec();
-    let old_path = rest.counted(PATH_BYTES_MAX)?.to_vec();
-    let [job_bytes] = rest.array()?;
-    let job = text(rest.take(job_bytes.into())?)?;
-    let detail = text(rest.counted(DETAIL_BYTES_MAX)?)?;
-    if !rest.0.is_empty() {
-        return Err(RecordFault::Long);
-    }
+    let record = EventRecord::read(bytes)?;
     Ok(FileEvent {
-        kind: EventKind::from_u8(kind).ok_or(RecordFault::Kind(kind))?,
-        flags,
-        index,
+        kind: record.kind,
+        flags: record.flags,
+        index: record.index,
         ts,
-        target,
-        parent,
-        path,
-        old_path,
-        size: size.map(u64::from_le_bytes),
-        uid: uid.map(u32::from_le_bytes),
-        gid: gid.map(u32::from_le_bytes),
-        job,
-        native: native.map(|[kind, low, high]| NativeRecord {
-            kind,
-            flags: u16::from_le_bytes([low, high]),
-        }),
-        detail,
+        target: record.target,
+        parent: record.parent,
+        path: record.path.into(),
+        old_path: record.old_path.into(),
+        size: record.size,
+        uid: record.uid,
+        gid: record.gid,
+        job: record.job.into(),
+        native: record.native,
+        detail: record.detail.into(),
     })
 }
 
@@ -150,9 +207,8 @@ fn put(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend(bytes);
 }
 
-fn text(bytes: &[u8]) -> Result<Box<str>, RecordFault> {
-    let text = std::str::from_utf8(bytes);
-    text.map(Box::from).map_err(|_| RecordFault::Text)
+fn text(bytes: &[u8]) -> Result<&str, RecordFault> {
+    std::str::from_utf8(bytes).map_err(|_| RecordFault::Text)
 }
 
 /// What is left of a record.

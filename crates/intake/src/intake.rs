@@ -25,6 +25,7 @@ use super::config::ApplicationsConfig;
 use super::counts::IngestCounts;
 use super::directory::{FoundFile, IngestDirectory, is_named};
 use super::door::{Knocks, descriptors_for_processes};
+use super::event_door::EventStreams;
 use super::identity::Instances;
 use super::process::{IntakeRound, LOOK_WORK, PROCESS_BYTES, PublishingProcess, TakeBuffer};
 use super::rates::RecordRates;
@@ -85,6 +86,7 @@ pub(crate) struct Intake<'c> {
     waiting: u64,
     rates: RecordRates,
     bridge: Bridge,
+    events: EventStreams,
     /// Time at which the last pass over the directory was begun.
     scanned_ns: i64,
     /// Whether the directory is to be read as soon as its rest ends.
@@ -137,6 +139,7 @@ impl<'c> Intake<'c> {
             counts,
             board,
             bridge,
+            events,
         } = parts;
         let closer = Closer::new(&settings.shared.world.work);
         let directory = IngestDirectory::new(settings.run_dir.ingest_dir());
@@ -157,6 +160,7 @@ impl<'c> Intake<'c> {
             call_streams: CallStreams::new(is_shared),
             answers: CallAnswers::default(),
             bridge,
+            events,
             scopes,
             instances: Instances::default(),
             roster: ProcessRoster::default(),
@@ -189,9 +193,9 @@ impl<'c> Intake<'c> {
         }
         self.beat();
         let begun_ns = self.clock.monotonic_ns();
-        self.attend_bridge();
+        self.attend_doors();
         let round = self.round(false);
-        if self.bridge.has_more() || round.has_more {
+        if self.bridge.has_more() || self.events.has_more() || round.has_more {
             return NextStep::At(begun_ns);
         }
         self.next_round(begun_ns, round.has_news)
@@ -370,9 +374,10 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Takes in values that other protocols have written.
-    fn attend_bridge(&mut self) {
+    /// Takes in values that other protocols have written, and events of files.
+    fn attend_doors(&mut self) {
         let mut round = round!(self);
+        self.events.attend(&mut round);
         let changed = self.bridge.attend(&mut round, &mut self.rates);
         self.changed.extend(changed);
     }

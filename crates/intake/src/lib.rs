@@ -14,6 +14,7 @@ mod counts;
 mod directory;
 mod door;
 mod error;
+mod event_door;
 mod identity;
 mod intake;
 mod ledger;
@@ -46,6 +47,7 @@ pub use config::{ApplicationsConfig, IntakeConfig};
 pub use counts::IngestCounts;
 use door::KnockSocket;
 pub use error::IntakeError;
+pub use event_door::{BatchLost, EventDoor, EventSource, EventsRecorded};
 use intake::{Intake, IntakeEvent, IntakeParts, NextStep};
 use scope::ScopeSettings;
 
@@ -70,6 +72,7 @@ pub struct Applications {
     bell: std::os::unix::net::UnixDatagram,
     board: Arc<Board>,
     bridge: Arc<dyn Ingest>,
+    events: Arc<EventDoor>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -100,6 +103,11 @@ impl Applications {
     /// The receiver of values that come by other protocols.
     pub fn bridge(&self) -> &Arc<dyn Ingest> {
         &self.bridge
+    }
+
+    /// The door for collectors of file events.
+    pub fn events(&self) -> &Arc<EventDoor> {
+        &self.events
     }
 
     /// The board on which any thread makes calls into programs.
@@ -168,6 +176,7 @@ struct Assembly {
     door: KnockSocket,
     knock: std::path::PathBuf,
     bridge: Arc<dyn Ingest>,
+    events: Arc<EventDoor>,
     clock: Arc<dyn Clock>,
 }
 
@@ -192,6 +201,7 @@ impl Assembly {
         let (to_bridge, bridge) =
             bridge::bridge(&knock, limits.is_open_to_all(), limits.bridged_max)
                 .map_err(IntakeError::Thread)?;
+        let (to_events, events) = event_door::event_door(&knock).map_err(IntakeError::Thread)?;
         Ok(Self {
             parts: IntakeParts {
                 settings,
@@ -199,10 +209,12 @@ impl Assembly {
                 counts,
                 board: Arc::new(board(run_dir.clone(), state_dir, Arc::clone(clock))),
                 bridge,
+                events,
             },
             door,
             knock,
             bridge: Arc::new(to_bridge),
+            events: Arc::new(to_events),
             clock: Arc::clone(clock),
         })
     }
@@ -214,6 +226,7 @@ impl Assembly {
             door,
             knock,
             bridge,
+            events,
             clock,
         } = self;
         let bell = crate::door::bell(&knock).map_err(IntakeError::Thread)?;
@@ -230,6 +243,7 @@ impl Assembly {
             bell,
             board,
             bridge,
+            events,
             thread: Some(thread),
         })
     }

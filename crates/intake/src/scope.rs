@@ -362,6 +362,11 @@ impl<'c> Scope<'c> {
         self.newest_position
     }
 
+    /// The directory in which readers find the history of the scope, if there is any.
+    pub(crate) fn archive_dir(&self) -> Option<PathBuf> {
+        self.history.readable_dir()
+    }
+
     /// The journal, if there is an archive.
     pub(crate) fn journal(&self) -> Option<Journal> {
         self.journal.clone()

@@ -154,6 +154,10 @@ impl Hybrid {
                 context.set_result(age_ns(now_ns, looked_ns))
             }
             ShapeColumn::Unit => context.set_result(known.descriptor.unit.as_str()),
+            ShapeColumn::Event(part) => match &columns.values {
+                Values::Bytes(records) => part.set(context, &records[row]),
+                _ => context.set_result(Null),
+            },
         }
     }
 

@@ -27,6 +27,7 @@ mod catalogue;
 mod cell;
 mod documents;
 mod error;
+mod event_columns;
 mod feed;
 mod functions;
 mod held;

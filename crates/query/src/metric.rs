@@ -208,6 +208,10 @@ impl Cursor for MetricCursor {
                 context.set_result(age_ns(self.now_ns, looked_ns))
             }
             ShapeColumn::Unit => context.set_result(stream.unit()),
+            ShapeColumn::Event(part) => match &row.sample.value {
+                Value::Bytes(record) => part.set(context, record),
+                _ => context.set_result(Null),
+            },
         }
     }
 

@@ -5,7 +5,10 @@
 
 use std::ffi::CString;
 
+use barograph_event::{EVENT_STREAM, SOURCE_LABEL};
 use barograph_model::{Descriptor, Kind, ValueType};
+
+use crate::event_columns::{EVENT_FIRST, EVENT_LAST, EventColumn};
 
 /// Most label columns of one table; further labels are found in `streams.labels` only.
 pub(crate) const LABEL_COLUMNS_MAX: usize = 200;
@@ -33,6 +36,8 @@ pub(crate) enum ShapeColumn {
     AgeNs,
     /// Unit of the value.
     Unit,
+    /// Part of the record of an event.
+    Event(EventColumn),
 }
 
 /// The time since a look or a sign of life, in ns. A statement's time is read before its rows, so
@@ -103,6 +108,32 @@ impl MetricShape {
         (old != Some(&shape)).then_some(shape)
     }
 
+    /// The shape of the table of events, which is there before any event.
+    pub(crate) fn of_events() -> Self {
+        let mut shape = Self {
+            name: EVENT_STREAM.to_owned(),
+            labels: Vec::new(),
+            value_type: Some(ValueType::Bytes),
+            kind: Kind::State,
+            help: "What happened to files, as watches and collectors saw it.".to_owned(),
+        };
+        shape.add_label(SOURCE_LABEL);
+        shape
+    }
+
+    /// The fixed columns before and after those of labels.
+    fn fixed(
+        &self,
+    ) -> (
+        &'static [(&'static str, ShapeColumn)],
+        &'static [(&'static str, ShapeColumn)],
+    ) {
+        match self.name == EVENT_STREAM {
+            true => (&EVENT_FIRST, &EVENT_LAST),
+            false => (&FIRST, &LAST),
+        }
+    }
+
     fn add_label(&mut self, label: &str) {
         if self.labels.iter().any(|(_, known)| known == label)
             || self.labels.len() == LABEL_COLUMNS_MAX
@@ -125,9 +156,10 @@ impl MetricShape {
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
-        let fixed = |columns: &'static [(&str, ShapeColumn)]| columns.iter().map(|(name, _)| *name);
+        let names = |columns: &'static [(&str, ShapeColumn)]| columns.iter().map(|(name, _)| *name);
         let labels = self.labels.iter().map(|(column, _)| column.as_str());
-        fixed(&FIRST).chain(labels).chain(fixed(&LAST))
+        let (first, last) = self.fixed();
+        names(first).chain(labels).chain(names(last))
     }
 
     /// The names of all columns, hidden ones last.
@@ -141,14 +173,18 @@ impl MetricShape {
             .labels
             .iter()
             .map(|(_, label)| ShapeColumn::Label(label.clone()));
-        let fixed =
+        let contents =
             |columns: &'static [(&str, ShapeColumn)]| columns.iter().map(|(_, c)| c.clone());
-        fixed(&FIRST).chain(labels).chain(fixed(&LAST)).collect()
+        let (first, last) = self.fixed();
+        contents(first)
+            .chain(labels)
+            .chain(contents(last))
+            .collect()
     }
 
     /// The `CREATE TABLE` text from which SQLite reads the columns.
     pub(crate) fn schema(&self) -> CString {
-        let hidden_from = FIRST.len() + self.labels.len();
+        let hidden_from = self.fixed().0.len() + self.labels.len();
         let columns: Vec<String> = self
             .names()
             .zip(self.columns())
@@ -178,6 +214,7 @@ impl MetricShape {
             | ShapeColumn::Unit
             | ShapeColumn::Label(_) => "TEXT",
             ShapeColumn::Newest => "BOOLEAN",
+            ShapeColumn::Event(part) => part.declared(),
             ShapeColumn::Value => match self.value_type {
                 Some(ValueType::Int) => "INTEGER",
                 Some(ValueType::Float) => "REAL",

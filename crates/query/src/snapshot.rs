@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use barograph_archive::{ArchivedSeries, View};
+use barograph_event::EVENT_STREAM;
 use barograph_model::{NS_PER_S, SeriesId};
 use barograph_stream::{DirectoryEntry, SegmentPart, SegmentReader};
 
@@ -70,7 +71,7 @@ pub(crate) const OVER_NODES: &str = "cluster:";
 
 /// The tables and their columns. It only grows while a connection lives: a table outlives its
 /// streams.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Schema {
     /// By table; the keys of tables over all nodes begin with [`OVER_NODES`].
     pub(crate) shapes: BTreeMap<String, Arc<MetricShape>>,
@@ -320,6 +321,18 @@ fn tables_of(
     let own = (!is_mirrored).then(|| metric.to_owned());
     let cluster = has_mirrors.then(|| format!("{OVER_NODES}{metric}"));
     own.into_iter().chain(cluster)
+}
+
+impl Default for Schema {
+    /// The schema without streams: it has the table of events, so that a statement over it can be
+    /// written before there are any.
+    fn default() -> Self {
+        Self {
+            shapes: BTreeMap::from([(EVENT_STREAM.to_owned(), Arc::new(MetricShape::of_events()))]),
+            nodes: BTreeMap::new(),
+            numbers: HashMap::from([(EVENT_STREAM.to_owned(), TableId(0))]),
+        }
+    }
 }
 
 impl Schema {

@@ -13,6 +13,7 @@ use barograph_stream::{
     PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
     PUBLICATIONS_DOCUMENT, QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT, SOURCES_COLUMNS,
     SOURCES_DOCUMENT, SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SegmentReader, SegmentState,
+    WATCHES_COLUMNS, WATCHES_DOCUMENT,
 };
 use rusqlite::Result;
 
@@ -29,7 +30,7 @@ use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 20] = [
+pub(crate) static SYSTEM: [Listing; 21] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -133,6 +134,14 @@ pub(crate) static SYSTEM: [Listing; 20] = [
         columns: PUBLICATIONS_COLUMNS,
         arguments: &[],
         produce: |live, _| per_scope(live, PUBLICATIONS_DOCUMENT, PUBLICATIONS_COLUMNS),
+    },
+    Listing {
+        name: "watches",
+        kind: "system",
+        help: "the trees whose file events are recorded, with the state of each and what it has missed",
+        columns: WATCHES_COLUMNS,
+        arguments: &[],
+        produce: |live, _| per_scope(live, WATCHES_DOCUMENT, WATCHES_COLUMNS),
     },
     CALLS,
     Listing {

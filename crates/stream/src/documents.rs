@@ -44,6 +44,8 @@ pub const CLUSTER_DOCUMENT: &str = "cluster.json";
 pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
 /// One row per knob that programs of a scope offer.
 pub const KNOBS_DOCUMENT: &str = "knobs.json";
+/// One row per watch whose events the readers of a scope may read.
+pub const WATCHES_DOCUMENT: &str = "watches.json";
 /// One row per handler that programs of a scope offer.
 pub const HANDLERS_DOCUMENT: &str = "handlers.json";
 /// One row per call into programs of a scope, with its outcome.
@@ -252,6 +254,28 @@ document_rows! {
     evaluations: u64 = "INTEGER",
     made_ts: i64 = "INTEGER",
     last_fired_ts: Option<i64> = "INTEGER",
+}
+
+document_rows! {
+    WatchesRow, WATCHES_COLUMNS of WATCHES_DOCUMENT:
+    #[serde(skip_serializing)]
+    scope: String = "TEXT",
+    name: String = "TEXT",
+    path: String = "TEXT",
+    collector: String = "TEXT",
+    state: String = "TEXT",
+    events: u64 = "INTEGER",
+    directories: u64 = "INTEGER",
+    watches: u64 = "INTEGER",
+    gaps: u64 = "INTEGER",
+    reconciled: u64 = "INTEGER",
+    unresolved: u64 = "INTEGER",
+    senseless: u64 = "INTEGER",
+    idx: u64 = "INTEGER",
+    durable_idx: u64 = "INTEGER",
+    waiting_bytes: u64 = "INTEGER",
+    recorded_again: u64 = "INTEGER",
+    trouble: String = "TEXT",
 }
 
 document_rows! {

@@ -62,7 +62,7 @@ pub use documents::{
     PoliciesRow, PublicationsRow, QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT, QueryNodesRow,
     RULES_COLUMNS, RULES_DOCUMENT, RulesRow, SOURCES_COLUMNS, SOURCES_DOCUMENT,
     STATEMENTS_DOCUMENT, SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SourcesRow, StatementsRow,
-    SubscribersRow,
+    SubscribersRow, WATCHES_COLUMNS, WATCHES_DOCUMENT, WatchesRow,
 };
 pub use entry::{DirectoryEntry, StreamDirectory, value_bytes_max};
 pub use environment::environment;

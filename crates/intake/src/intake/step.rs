@@ -8,6 +8,7 @@ use crate::bridge::Bridge;
 use crate::config::ApplicationsConfig;
 use crate::counts::IngestCounts;
 use crate::door::Knocks;
+use crate::event_door::EventStreams;
 use crate::scope::ScopeSettings;
 
 /// The parts that an intake is made of.
@@ -18,6 +19,7 @@ pub(crate) struct IntakeParts {
     pub counts: Arc<IngestCounts>,
     pub board: Arc<Board>,
     pub bridge: Bridge,
+    pub events: EventStreams,
 }
 
 /// Everything that can happen to the intake, apart from the passing of time and what its users put.

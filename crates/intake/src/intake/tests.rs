@@ -15,13 +15,14 @@ use barograph_stream::ingest::{
 };
 use barograph_stream::{RunDir, SystemClock};
 
+mod events;
 mod opening;
 mod shares;
 mod steps;
 
-use super::super::{ScopeShared, bridge::bridge, door::KnockSocket};
+use super::super::{ScopeShared, bridge::bridge, door::KnockSocket, event_door::event_door};
 use super::*;
-use crate::{IntakeConfig, ScopeSettings};
+use crate::{EventDoor, IntakeConfig, ScopeSettings};
 use opening::{open, take_in_all};
 
 /// A user that is not the agent's.
@@ -34,6 +35,7 @@ struct Outside {
     run_dir: RunDir,
     door: KnockSocket,
     histories: ScopeHistories,
+    events: EventDoor,
 }
 
 impl std::ops::Deref for Outside {
@@ -105,12 +107,14 @@ fn live_in(
     let state_dir = config.state_dir.clone();
     let board = Arc::new(Board::new(run_dir.clone(), state_dir, Arc::clone(clock)));
     let (_to, from) = bridge(&run_dir.ingest_socket(), false, 16).unwrap();
+    let (events, from_events) = event_door(&run_dir.ingest_socket()).unwrap();
     let parts = IntakeParts {
         settings,
         limits: config.applications.clone(),
         counts: Arc::default(),
         board,
         bridge: from,
+        events: from_events,
     };
     let mut intake = Intake::new(clock, parts);
     while !intake.has_begun(0, i64::MAX) {
@@ -124,6 +128,7 @@ fn live_in(
         run_dir,
         door,
         histories,
+        events,
     };
     test(&mut intake, &outside);
 }

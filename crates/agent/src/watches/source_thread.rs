@@ -1,0 +1,249 @@
+//! The thread of one watch: it opens the source after what was recorded of it before, steps its
+//! pump, and tells its state once a second.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_event::Collector;
+use barograph_intake::{EventSource, EventsRecorded};
+use barograph_model::{NS_PER_S, Sample};
+use barograph_stream::WatchesRow;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use tracing::{info, warn};
+
+use super::WatchShared;
+use super::collectors::open_collector;
+use super::config::WatchConfig;
+use super::last_event::last_index;
+use super::pump::{EventPump, EventSink, Settled};
+
+/// Time after which opening a source is tried again, in ns.
+const OPEN_AGAIN_NS: i64 = NS_PER_S;
+/// Time between two tellings of the state, in ns.
+const TELL_NS: i64 = NS_PER_S;
+
+/// A running thread. Dropping it stops it, after it has handed over what it had collected.
+pub(super) struct SourceThread {
+    stop: Arc<AtomicBool>,
+    waker: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SourceThread {
+    /// Starts the thread of a watch.
+    pub(super) fn start(
+        shared: &Arc<WatchShared>,
+        config: WatchConfig,
+        source: Arc<EventSource>,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let run = SourceLoop {
+            shared: Arc::clone(shared),
+            config,
+            source,
+            stop: Arc::clone(&stop),
+            waker: waker.try_clone()?,
+            tell_ns: i64::MIN,
+        };
+        let thread = std::thread::Builder::new()
+            .name("baro-events".into())
+            .spawn(move || run.run())?;
+        Ok(Self {
+            stop,
+            waker,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for SourceThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // A counter that is full wakes as well.
+        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A panic of that thread was already reported.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The state of the thread.
+struct SourceLoop {
+    shared: Arc<WatchShared>,
+    config: WatchConfig,
+    source: Arc<EventSource>,
+    stop: Arc<AtomicBool>,
+    waker: OwnedFd,
+    /// Monotonic time of the next telling, in ns.
+    tell_ns: i64,
+}
+
+impl SourceLoop {
+    fn run(mut self) {
+        while !self.is_stopping() {
+            match self.open() {
+                Ok((collector, first)) => self.serve(collector, first),
+                Err(trouble) => {
+                    self.tell_trouble(&trouble);
+                    let until_ns = self.shared.clock.monotonic_ns() + OPEN_AGAIN_NS;
+                    self.wait(None, until_ns);
+                }
+            }
+        }
+        let (reader, name) = (self.source.reader, self.config.source());
+        self.shared.tell(reader, &name, None);
+        self.shared.door.end(&self.source);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Opens the stream and the collector, which goes on after the last event that is recorded.
+    /// Returns the number of that event as well.
+    fn open(&self) -> Result<(Box<dyn Collector>, u64), String> {
+        let opened = self.shared.door.record(&self.source, Vec::new());
+        let opened = opened.map_err(|fault| fault.to_string())?;
+        let last = match &opened.archive {
+            Some(dir) => last_index(dir, self.shared.node(), &self.source.descriptor)?,
+            None => 0,
+        };
+        let state_dir = &self.shared.state_dir;
+        let collector = open_collector(&self.config, state_dir, last)?;
+        info!(watch = self.config.source(), last, "a tree is watched");
+        Ok((collector, last))
+    }
+
+    /// Serves the source until the thread is to stop.
+    fn serve(&mut self, collector: Box<dyn Collector>, last: u64) {
+        let sink = DoorSink {
+            shared: Arc::clone(&self.shared),
+            source: Arc::clone(&self.source),
+            recorded: Vec::new(),
+            first: 0,
+        };
+        let mut pump = EventPump::new(collector, sink).after(last);
+        while !self.is_stopping() {
+            let clock = &self.shared.clock;
+            let wait = pump.step((clock.now_ns(), clock.monotonic_ns()));
+            if clock.monotonic_ns() >= self.tell_ns {
+                self.tell(&pump);
+            }
+            let until_ns = wait.until_ns.min(self.tell_ns);
+            let collector = wait.is_open.then(|| pump.collector());
+            self.wait(collector, until_ns);
+        }
+    }
+
+    /// Waits until this monotonic time, until the collector is readable, or for the stop.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the shell of a source's thread waits here"
+    )]
+    fn wait(&self, collector: Option<&dyn Collector>, until_ns: i64) {
+        let wait_ns = until_ns.saturating_sub(self.shared.clock.monotonic_ns());
+        if wait_ns <= 0 {
+            return;
+        }
+        let timeout = Timespec {
+            tv_sec: wait_ns / NS_PER_S,
+            tv_nsec: wait_ns % NS_PER_S,
+        };
+        let readable = collector.and_then(Collector::readable);
+        let mut awaited = vec![PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)];
+        awaited.extend(readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // An interruption does not matter: the next step looks at everything.
+        let _ = poll(&mut awaited, Some(&timeout));
+    }
+
+    fn row(&self) -> WatchesRow {
+        WatchesRow {
+            name: self.config.source(),
+            path: self.config.path.to_string_lossy().into_owned(),
+            collector: self.config.collector.clone(),
+            ..WatchesRow::default()
+        }
+    }
+
+    fn tell_trouble(&self, trouble: &str) {
+        warn!(
+            watch = self.config.source(),
+            trouble, "a tree is not watched now"
+        );
+        let row = WatchesRow {
+            state: "failed".into(),
+            trouble: trouble.to_owned(),
+            ..self.row()
+        };
+        let name = self.config.source();
+        self.shared.tell(self.source.reader, &name, Some(row));
+    }
+
+    fn tell(&mut self, pump: &EventPump<DoorSink>) {
+        self.tell_ns = self.shared.clock.monotonic_ns() + TELL_NS;
+        let status = pump.status();
+        let ((idx, durable_idx), (again, waiting_bytes)) = (pump.indexes(), pump.backlog());
+        let state = match (status.trouble.is_empty(), status.is_walking) {
+            (false, _) => "troubled",
+            (true, true) => "walking",
+            (true, false) => "live",
+        };
+        let row = WatchesRow {
+            state: state.into(),
+            events: status.events,
+            directories: status.directories,
+            watches: status.watches,
+            gaps: status.gaps,
+            reconciled: status.reconciled,
+            unresolved: status.unresolved,
+            senseless: status.senseless,
+            idx,
+            durable_idx,
+            waiting_bytes: waiting_bytes as u64,
+            recorded_again: again,
+            trouble: status.trouble,
+            ..self.row()
+        };
+        let name = self.config.source();
+        self.shared.tell(self.source.reader, &name, Some(row));
+    }
+}
+
+/// The stream of the source, as the place where its events are recorded.
+struct DoorSink {
+    shared: Arc<WatchShared>,
+    source: Arc<EventSource>,
+    /// What was recorded and is asked for still, from number `first` on.
+    recorded: Vec<EventsRecorded>,
+    first: u64,
+}
+
+impl EventSink for DoorSink {
+    fn record(&mut self, samples: Vec<Sample>) -> Result<u64, String> {
+        let recorded = self.shared.door.record(&self.source, samples);
+        self.recorded
+            .push(recorded.map_err(|fault| fault.to_string())?);
+        Ok(self.first + self.recorded.len() as u64 - 1)
+    }
+
+    fn settled(&mut self, number: u64) -> Settled {
+        // Whatever was recorded before is not asked for any more.
+        let past = number.saturating_sub(self.first) as usize;
+        self.recorded.drain(..past.min(self.recorded.len()));
+        self.first += past as u64;
+        let Some(recorded) = self.recorded.first() else {
+            return Settled::Lost;
+        };
+        match recorded.wait_durable(Duration::ZERO) {
+            Ok(true) => Settled::Durable,
+            Ok(false) => Settled::Waiting,
+            Err(_) => Settled::Lost,
+        }
+    }
+}
