@@ -77,6 +77,7 @@ const ROWS: &[Row] = &[
             "forecast",
             "archive",
             "client",
+            "event",
             "agent",
             "lab",
             "membership",

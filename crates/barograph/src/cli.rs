@@ -6,6 +6,7 @@ mod call;
 mod cluster;
 mod doctor;
 mod documents;
+mod event;
 mod forecast;
 mod format;
 mod generate;
@@ -87,6 +88,8 @@ enum Command {
     Call(call::Call),
     /// Make, drop, list and explain rules: conditions that call programs
     Rule(rule::Rule),
+    /// What happened to files: watched trees, past events, and new ones as they come
+    Event(event::Event),
     /// The older words for `baro call` and `baro rule`
     #[command(hide = true)]
     Trigger(trigger::Trigger),
@@ -284,6 +287,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Policy(policy) => policy.run(),
         Command::Call(call) => call.run(),
         Command::Rule(rule) => rule.run(),
+        Command::Event(event) => event.run(),
         Command::Trigger(trigger) => trigger.run(),
         Command::Knob(knob) => knob.run(),
         Command::Archive(archive) => archive.run(),

@@ -226,7 +226,7 @@ fn for_programs(bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// All fields as text, row by row.
-fn texts(rows: &Rows) -> Vec<Vec<String>> {
+pub(super) fn texts(rows: &Rows) -> Vec<Vec<String>> {
     let columns = rows.columns().len();
     let text = |row, column| rows.get(row, column).map_or_else(String::new, cell_text);
     (0..rows.len())
