@@ -24,6 +24,7 @@ use crate::policies::statement;
 use crate::refusal::{StatementAnswer, StatementRefusal};
 use crate::rules::DeclaredRules;
 use crate::statements::StatementStore;
+use crate::watches::Watches;
 use crate::{AgentError, Config, documents};
 use barograph_recorder::{History, ScopeHistories};
 
@@ -53,6 +54,8 @@ pub(crate) struct LoopControl {
     pub cluster: Option<Arc<SharedInsights>>,
     /// The rules, which have a thread of their own.
     pub rules: DeclaredRules,
+    /// The watches of trees; `None` if applications are off.
+    pub watches: Option<Arc<Watches>>,
     /// The function that reads the configuration again, and the configuration in force.
     pub config: (ReadConfig, Mutex<Config>),
     /// The clock that spaces the copies of the graph.
@@ -111,6 +114,13 @@ impl LoopControl {
                 let attended = self.rules.attend();
                 attended.map_err(|error| StatementRefusal::Internal(error.to_string()))?;
                 Ok(answer)
+            }
+            StatementKind::Watch => {
+                let off =
+                    "applications are off in the configuration, and events are kept with them";
+                let watches = self.watches.as_ref();
+                let watches = watches.ok_or_else(|| StatementRefusal::Statement(off.into()))?;
+                watches.execute(sql)
             }
             _ => self.ask(|reply| Event::Execute(kind, sql.to_owned(), reply))?,
         }

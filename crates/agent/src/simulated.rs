@@ -409,6 +409,8 @@ impl SimulatedAgent<'_> {
         let statements = Arc::clone(&self.statements);
         statements.execute(sql, |head| match head.kind {
             StatementKind::Rule => self.rules.execute(sql),
+            // A tree is outside of the simulation.
+            StatementKind::Watch => Ok(serde_json::Value::Null),
             kind => {
                 let (reply, answer) = sync_channel(1);
                 let event = Event::Execute(kind, sql.to_owned(), reply);

@@ -54,7 +54,7 @@ pub struct Agent {
     server: Option<Server>,
     exporter: Option<Exporter>,
     applications: Option<Applications>,
-    watches: Option<Watches>,
+    watches: Option<Arc<Watches>>,
     rules: Option<DeclaredRules>,
     fabric: Option<Fabric>,
     control: Option<Arc<LoopControl>>,
@@ -178,7 +178,9 @@ impl Agent {
         let applications = self.applications.as_ref();
         self.watches = applications.map(|applications| {
             let place = (&*self.node, run_dir, &*self.state_dir);
-            Watches::start(&config.event, place, applications.events(), clock)
+            let kept = statements.of(StatementKind::Watch);
+            let door = applications.events();
+            Arc::new(Watches::start((&config.event, &kept), place, door, clock))
         });
         let ingest = applications.map(|a| IngestConfig {
             to: Arc::clone(a.bridge()),
@@ -216,6 +218,7 @@ impl Agent {
             calls,
             cluster,
             rules,
+            watches: self.watches.clone(),
             config: (read, Mutex::new(config.clone())),
             clock: Arc::clone(clock),
             next_snapshot_ns: Mutex::new(0),
@@ -284,7 +287,9 @@ impl Drop for Agent {
             rules.stop();
         }
         // Sources stop first: watches, applications, then the machine's.
-        drop(self.watches.take());
+        if let Some(watches) = self.watches.take() {
+            watches.stop();
+        }
         drop(self.applications.take());
         // This send may block: the loop empties its channel until it sees this event.
         let _ = self.events.send(Event::Stop);

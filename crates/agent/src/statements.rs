@@ -148,8 +148,13 @@ impl StatementStore {
     pub(crate) fn open(state_dir: &Path, troubles: &StatementTroubles) -> Result<Self, AgentError> {
         let is_renamed = rename_rules(state_dir, troubles);
         let open = |kind| StatementFile::open(&state_dir.join(file_of(kind)), troubles);
-        let [insights, policies, rules] = StatementKind::ALL;
-        let mut files = [open(insights)?, open(policies)?, open(rules)?];
+        let [insights, policies, rules, watches] = StatementKind::ALL;
+        let mut files = [
+            open(insights)?,
+            open(policies)?,
+            open(rules)?,
+            open(watches)?,
+        ];
         files[rules as usize].is_ours &= is_renamed;
         Ok(Self {
             files: Mutex::new(files),
@@ -212,6 +217,7 @@ fn file_of(kind: StatementKind) -> &'static str {
         StatementKind::Insight => "insights.json",
         StatementKind::Policy => "policies.json",
         StatementKind::Rule => "rules.json",
+        StatementKind::Watch => "watches.json",
     }
 }
 

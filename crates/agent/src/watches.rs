@@ -10,23 +10,40 @@ mod last_event;
 mod pump;
 mod source_thread;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_event::{EVENT_STREAM, RECORD_BYTES_MAX, SOURCE_LABEL};
 use barograph_intake::{EventDoor, EventSource};
 use barograph_model::{Clock, Descriptor, Kind, Labels, ModelError, Name, Unit, ValueType};
 use barograph_recorder::publish;
+use barograph_statement::WatchStatement;
 use barograph_stream::{RunDir, ScopeReader, WATCHES_DOCUMENT, WatchesRow, user_name};
+use serde_json::{Value as Json, json};
 use tracing::warn;
+
+use crate::refusal::{StatementAnswer, StatementRefusal};
 
 pub use config::{EventConfig, WatchConfig};
 use source_thread::SourceThread;
 
-/// The watches of an agent. Dropping them stops their threads.
+/// Most watches: each has a thread.
+const WATCHES_MAX: usize = 64;
+
+/// The watches of an agent.
 pub(crate) struct Watches {
     shared: Arc<WatchShared>,
+    /// Names of the configured watches, which statements do not change.
+    configured: BTreeSet<String>,
+    running: Mutex<RunningWatches>,
+}
+
+#[derive(Default)]
+struct RunningWatches {
     threads: BTreeMap<String, SourceThread>,
+    /// The agent is stopping.
+    is_over: bool,
 }
 
 /// The parts that the threads share.
@@ -36,16 +53,16 @@ pub(crate) struct WatchShared {
     node: String,
     run_dir: RunDir,
     /// Directory of what the collectors keep.
-    pub state_dir: std::path::PathBuf,
+    pub state_dir: PathBuf,
     rows: Mutex<BTreeMap<(ScopeReader, String), WatchesRow>>,
 }
 
 impl Watches {
-    /// Starts a thread for each configured watch. One that cannot be started is left out with a
-    /// warning.
+    /// Starts a thread for each configured watch and for those of the kept statements. One that
+    /// cannot be started is left out with a warning.
     pub(crate) fn start(
-        config: &EventConfig,
-        (node, run_dir, state_dir): (&str, &RunDir, &std::path::Path),
+        (config, kept): (&EventConfig, &BTreeMap<String, String>),
+        (node, run_dir, state_dir): (&str, &RunDir, &Path),
         door: &Arc<EventDoor>,
         clock: &Arc<dyn Clock>,
     ) -> Self {
@@ -57,23 +74,92 @@ impl Watches {
             state_dir: state_dir.join("events"),
             rows: Mutex::default(),
         });
-        let mut watches = Self {
+        let watches = Self {
             shared,
-            threads: BTreeMap::new(),
+            configured: config.watch.iter().map(WatchConfig::source).collect(),
+            running: Mutex::default(),
         };
         for watch in &config.watch {
-            if let Err(error) = watches.add(watch) {
-                warn!(watch = watch.source(), %error, "a tree is not watched");
+            if let Err(error) = watches.add(&mut watches.lock(), watch) {
+                warn!(watch = watch.source(), error, "a tree is not watched");
+            }
+        }
+        for (name, sql) in kept {
+            if let Err(error) = watches.execute(sql) {
+                warn!(name, sql, %error, "a watch is left out");
             }
         }
         watches
     }
 
-    fn add(&mut self, watch: &WatchConfig) -> Result<(), String> {
+    /// Executes a statement, and returns the watch as it was made or dropped.
+    pub(crate) fn execute(&self, sql: &str) -> StatementAnswer {
+        let mut running = self.lock();
+        if running.is_over {
+            return Err(StatementRefusal::Internal("the agent is stopping".into()));
+        }
+        let refused = |reason: String| Err(StatementRefusal::Statement(reason));
+        match WatchStatement::parse(sql)? {
+            WatchStatement::Create { or_replace, watch } => {
+                let watch = WatchConfig::of(&watch);
+                let name = watch.source();
+                if let Err(error) = watch.check() {
+                    return refused(error.reason);
+                }
+                if self.configured.contains(&name) {
+                    return refused(format!("the configuration has a watch {name}"));
+                }
+                if running.threads.contains_key(&name) && !or_replace {
+                    return refused(format!(
+                        "there is a watch {name} already: CREATE OR REPLACE WATCH replaces it"
+                    ));
+                }
+                // Its stream ends before another one of the same name begins.
+                drop(running.threads.remove(&name));
+                let added = self.add(&mut running, &watch);
+                added.map_err(StatementRefusal::Internal)?;
+                Ok(json!({ "name": name, "path": watch.path }))
+            }
+            WatchStatement::Drop { name, .. } if self.configured.contains(&name) => refused(
+                format!("the configuration has the watch {name}: remove it there"),
+            ),
+            WatchStatement::Drop { name, if_exists } => match running.threads.remove(&name) {
+                Some(thread) => {
+                    drop(thread);
+                    Ok(json!({ "name": name }))
+                }
+                None if if_exists => Ok(Json::Null),
+                None => Err(StatementRefusal::Absent(format!(
+                    "there is no watch {name}: see the table watches"
+                ))),
+            },
+        }
+    }
+
+    /// Stops all threads, which hand over what they have collected.
+    pub(crate) fn stop(&self) {
+        let threads = {
+            let mut running = self.lock();
+            running.is_over = true;
+            std::mem::take(&mut running.threads)
+        };
+        threads.values().for_each(SourceThread::tell_to_stop);
+        drop(threads);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RunningWatches> {
+        // Nothing that holds this lock can leave half a change behind.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, running: &mut RunningWatches, watch: &WatchConfig) -> Result<(), String> {
+        if running.threads.len() >= WATCHES_MAX {
+            return Err(format!("there are {WATCHES_MAX} watches already"));
+        }
         let source = event_source(watch).map_err(|error| error.to_string())?;
         let thread = SourceThread::start(&self.shared, watch.clone(), Arc::new(source));
-        let thread = thread.map_err(|error| error.to_string())?;
-        self.threads.insert(watch.source(), thread);
+        let thread = thread.map_err(|error| format!("cannot start its thread: {error}"))?;
+        running.threads.insert(watch.source(), thread);
         Ok(())
     }
 }

@@ -54,11 +54,13 @@ pub enum StatementKind {
     Policy,
     /// A condition with an action. `TRIGGER` is its earlier word.
     Rule,
+    /// A tree whose file events are recorded.
+    Watch,
 }
 
 impl StatementKind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Insight, Self::Policy, Self::Rule];
+    pub const ALL: [Self; 4] = [Self::Insight, Self::Policy, Self::Rule, Self::Watch];
 }
 
 /// The reason why a control statement was not executed.

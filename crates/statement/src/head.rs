@@ -68,12 +68,12 @@ impl StatementHead {
             }
         } else if !words.keyword("DROP") {
             return Err(StatementError::new(
-                "write CREATE or DROP, and INSIGHT, POLICY or RULE",
+                "write CREATE or DROP, and INSIGHT, POLICY, RULE or WATCH",
             ));
         }
         let mut kinds = StatementKind::ALL.into_iter();
         let kind = kinds.find(|kind| take_kind(*kind, &mut words));
-        kind.ok_or_else(|| words.unexpected("INSIGHT, POLICY or RULE"))
+        kind.ok_or_else(|| words.unexpected("INSIGHT, POLICY, RULE or WATCH"))
     }
 }
 
@@ -112,6 +112,7 @@ fn keywords(kind: StatementKind) -> &'static [&'static str] {
         StatementKind::Insight => &["INSIGHT"],
         StatementKind::Policy => &["POLICY"],
         StatementKind::Rule => &["RULE", "TRIGGER"],
+        StatementKind::Watch => &["WATCH"],
     }
 }
 
@@ -124,6 +125,7 @@ fn usage(kind: StatementKind) -> &'static str {
         StatementKind::Rule => {
             "write CREATE RULE name WHEN condition CALL 'handler' or DROP RULE name"
         }
+        StatementKind::Watch => "write CREATE WATCH name ON '/data' or DROP WATCH name",
     }
 }
 
@@ -149,7 +151,7 @@ mod tests {
             };
             assert_eq!(seen, expect, "{sql}");
         };
-        let usage = "write CREATE or DROP, and INSIGHT, POLICY or RULE";
+        let usage = "write CREATE or DROP, and INSIGHT, POLICY, RULE or WATCH";
         check(
             "create insight a.b AS",
             "Create { or_replace: false } Insight a.b",
@@ -171,7 +173,7 @@ mod tests {
         check("DROP RULE", "Drop { if_exists: false } Rule ");
         check(
             "CREATE TABLE a",
-            "expected INSIGHT, POLICY or RULE, found TABLE",
+            "expected INSIGHT, POLICY, RULE or WATCH, found TABLE",
         );
         check("CREATE OR RULE a", "expected REPLACE, found RULE");
         check("", usage);

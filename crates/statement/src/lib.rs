@@ -1,4 +1,4 @@
-//! Statements: `CREATE …` and `DROP …` of insights, policies and rules, from text to data.
+//! Statements: `CREATE …` and `DROP …` of insights, policies, rules and watches, from text to data.
 //!
 //! Every kind of statement has the same head, the same words and the same expressions, which are
 //! read and compiled here. Expressions compute what SQLite computes: operators `+ - * / %`,
@@ -19,6 +19,7 @@ mod length;
 mod policy;
 pub mod text;
 mod value;
+mod watch;
 mod words;
 
 pub use barograph_model::StatementKind;
@@ -34,4 +35,5 @@ pub use value::{
     ArithmeticOp, CompareOp, ComparisonConversion, SqlValue, UncertainValue, arith, compare,
     whole_number,
 };
+pub use watch::{WatchStatement, WatchText};
 pub use words::{SQL_BYTES_MAX, StatementWords};

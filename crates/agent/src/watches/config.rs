@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use barograph_model::ConfigError;
+use barograph_statement::WatchText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +80,22 @@ impl EventConfig {
 }
 
 impl WatchConfig {
+    /// The watch of a statement, not checked yet.
+    pub(crate) fn of(text: &WatchText) -> Self {
+        Self {
+            path: text.path.clone().into(),
+            name: text.name.clone(),
+            readers: text.readers.clone().unwrap_or_else(owner),
+            collector: text.collector.clone().unwrap_or_else(inotify),
+            scan_seconds: text
+                .every_ns
+                .map_or_else(scan_seconds, |ns| ns as f64 / 1e9),
+            directories_max: text
+                .directories
+                .map_or_else(directories_max, |n| n as usize),
+        }
+    }
+
     /// The name of the source.
     pub(crate) fn source(&self) -> String {
         match self.name.is_empty() {
@@ -87,7 +104,8 @@ impl WatchConfig {
         }
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    /// Fails if a value is out of range.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if !self.path.is_absolute() {
             let path = self.path.display();
             return Err(refused("event.watch.path", path, "it must begin with /"));

@@ -61,11 +61,18 @@ impl SourceThread {
     }
 }
 
-impl Drop for SourceThread {
-    fn drop(&mut self) {
+impl SourceThread {
+    /// Tells the thread to stop, without waiting for it.
+    pub(super) fn tell_to_stop(&self) {
         self.stop.store(true, Ordering::Release);
         // A counter that is full wakes as well.
         let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
+    }
+}
+
+impl Drop for SourceThread {
+    fn drop(&mut self) {
+        self.tell_to_stop();
         if let Some(thread) = self.thread.take() {
             // A panic of that thread was already reported.
             let _ = thread.join();

@@ -1,4 +1,5 @@
 //! `baro event`: what happened to files: the watched trees, past events, and new ones as they come.
+//! Watching a tree anew needs the control right.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,8 +12,11 @@ use barograph_model::{Labels, NS_PER_S, Pattern, Selector, SqlLimits, Value};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::statement::{carry_out, done, drop_of};
 use super::{Target, Usage, output};
 
+/// The path to which statements go.
+const STATEMENTS: &str = "/api/v1/statements";
 /// Longest wait before the command checks whether it should end.
 const SLICE: Duration = Duration::from_millis(500);
 /// Longest wait for events that the ring no longer had to come to the log.
@@ -38,10 +42,38 @@ enum Verb {
         #[command(flatten)]
         target: Target,
     },
+    /// Watch a tree from now on: baro event add /data
+    Add(Add),
+    /// Watch a tree no longer; its past events are kept
+    Drop {
+        /// Name of the watch
+        name: String,
+        #[command(flatten)]
+        target: Target,
+    },
     /// Show past events, the newest last
     History(History),
-    /// Follow events as they happen, one line each
+    /// Follow events as they happen, one line each. A path that no watch covers is watched from
+    /// now on
     Watch(Watch),
+}
+
+/// A tree that is to be watched.
+#[derive(Args)]
+struct Add {
+    /// The directory, which is watched with everything below it
+    path: PathBuf,
+    /// Name of the watch [default: words of the path]
+    #[arg(long)]
+    name: Option<String>,
+    /// Users who may read its events: owner or all
+    #[arg(long, default_value = "owner")]
+    readers: String,
+    /// How it is watched [default: inotify]
+    #[arg(long, value_name = "COLLECTOR")]
+    by: Option<String>,
+    #[command(flatten)]
+    target: Target,
 }
 
 /// Which events are shown.
@@ -102,6 +134,11 @@ impl Event {
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self.verb {
             Verb::List { target } => list(&target),
+            Verb::Add(add) => add.run(),
+            Verb::Drop { name, target } => {
+                let dropped = carry_out(&target, STATEMENTS, &drop_of("WATCH", &name))?;
+                done(&target, &dropped, &format!("dropped {}", name.trim()))
+            }
             Verb::History(history) => history.run(),
             Verb::Watch(watch) => watch.run(),
         }
@@ -118,7 +155,7 @@ fn list(target: &Target) -> anyhow::Result<()> {
     }
     if rows.is_empty() {
         return output::print(
-            "no tree is watched: name one in the configuration, [[event.watch]] path = \"/data\"\n",
+            "no tree is watched: `baro event add /data`, or [[event.watch]] in the configuration\n",
         );
     }
     let headings = [
@@ -135,6 +172,62 @@ fn list(target: &Target) -> anyhow::Result<()> {
         "TROUBLE",
     ];
     output::print_table(&headings, &[4, 5, 6, 7, 8, 9], &super::sql::texts(&rows))
+}
+
+impl Add {
+    fn run(self) -> anyhow::Result<()> {
+        let path = std::fs::canonicalize(&self.path)
+            .map_err(|error| Usage(format!("{}: {error}", self.path.display())))?;
+        let name = self.name.unwrap_or_else(|| name_of(&path));
+        let by = self.by.map(|by| format!(" BY '{}'", quoted(&by)));
+        let sql = format!(
+            "CREATE WATCH {name} ON '{}' READERS '{}'{}",
+            quoted(&path.to_string_lossy()),
+            quoted(&self.readers),
+            by.unwrap_or_default()
+        );
+        let made = carry_out(&self.target, STATEMENTS, &sql)?;
+        done(
+            &self.target,
+            &made,
+            &format!("watching {} as {name}", path.display()),
+        )
+    }
+}
+
+/// A name made of the words of a path.
+fn name_of(path: &Path) -> String {
+    let text = path.to_string_lossy().to_lowercase();
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let name = words.join("_");
+    match name.starts_with(|c: char| c.is_ascii_lowercase()) {
+        true => name,
+        false => format!("watch_{name}"),
+    }
+}
+
+/// Has a path watched that no watch covers, and says so.
+fn cover(target: &Target, observer: &Observer, path: &Path) -> anyhow::Result<()> {
+    let rows = observer.sql("SELECT path FROM watches", &SqlLimits::default())?;
+    let is_covered = (0..rows.len()).any(|row| match rows.get(row, 0) {
+        Some(Cell::Text(root)) => path.starts_with(&**root),
+        _ => false,
+    });
+    if is_covered || !path.is_dir() {
+        return Ok(());
+    }
+    let name = name_of(path);
+    let sql = format!(
+        "CREATE WATCH {name} ON '{}'",
+        quoted(&path.to_string_lossy())
+    );
+    carry_out(target, STATEMENTS, &sql)?;
+    output::tell(&format!(
+        "baro: {} is watched from now on; `baro event drop {name}` ends it\n",
+        path.display()
+    ));
+    Ok(())
 }
 
 impl History {
@@ -196,6 +289,9 @@ impl Watch {
                 .collect(),
         };
         let printer = Printer::new(self.filter, self.target.json)?;
+        if let Some(path) = &printer.path {
+            cover(&self.target, &observer, path)?;
+        }
         let mut watch = observer.watch(&selector);
         let mut follower = Follower {
             observer: &observer,
