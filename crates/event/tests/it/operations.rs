@@ -134,14 +134,14 @@ impl Operations {
     }
 
     fn file(&mut self) -> PathBuf {
-        match self.files.len() {
-            0 => self.root.join("none"),
-            count => self.files[self.below(count as u64) as usize].clone(),
-        }
+        let at = self.below(self.files.len().max(1) as u64);
+        let file = self.files.get(at as usize);
+        file.map_or_else(|| self.root.join("none"), PathBuf::clone)
     }
 
     fn dir(&mut self) -> PathBuf {
-        self.dirs[self.below(self.dirs.len() as u64) as usize].clone()
+        let at = self.below(self.dirs.len() as u64);
+        self.dirs[at as usize].clone()
     }
 
     /// A name that may be there already, or be a rare one.
