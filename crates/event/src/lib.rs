@@ -12,12 +12,17 @@
 mod collector;
 mod directories;
 mod event;
+mod inotify;
 mod record;
+mod scan;
+mod snapshot;
 
 pub use collector::{Collected, Collector, CollectorFault, CollectorStatus};
 pub use directories::{DirectoryTable, PathFault, PathOf};
 pub use event::{EventFlags, EventKind, FileEvent, NativeRecord, ObjectId, PATH_BYTES_MAX};
+pub use inotify::{InotifyCollector, InotifyConfig};
 pub use record::{EventRecord, RECORD_BYTES_MAX, RecordFault, decode, encode};
+pub use scan::{EventKinds, Mounts, ScanCollector, TreeConfig};
 
 /// Name of the streams of events. Each has the label [`SOURCE_LABEL`].
 pub const EVENT_STREAM: &str = "events";
