@@ -6,8 +6,8 @@
 
 mod collectors;
 mod config;
-mod last_event;
 mod pump;
+mod recorded;
 mod source_thread;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -34,6 +34,19 @@ pub trait Collector: Send {
     /// The source could not be told. It is told again with the next call.
     fn acknowledge(&mut self, index: u64) -> Result<(), CollectorFault>;
 
+    /// The number from which on recorded events have to be told to [`Self::learn`] before the first
+    /// [`Self::collect`], and a time before which there are none of them, in ns since the epoch;
+    /// `None` if the collector knows what it has told.
+    fn learns_from(&self) -> Option<(u64, i64)> {
+        None
+    }
+
+    /// Takes in an event that was collected and recorded in an earlier life. The events come in the
+    /// order of their numbers.
+    fn learn(&mut self, event: &FileEvent) {
+        let _ = event;
+    }
+
     /// A descriptor that is readable when there is something to collect; `None` if the source has
     /// none, and is to be looked at by the clock.
     fn readable(&self) -> Option<BorrowedFd<'_>>;

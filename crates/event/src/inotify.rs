@@ -185,6 +185,14 @@ impl Collector for InotifyCollector {
         self.core.acknowledge(index)
     }
 
+    fn learns_from(&self) -> Option<(u64, i64)> {
+        self.core.learns_from()
+    }
+
+    fn learn(&mut self, event: &FileEvent) {
+        self.core.learn(event);
+    }
+
     fn readable(&self) -> Option<BorrowedFd<'_>> {
         Some(self.watches.fd.as_fd())
     }

@@ -9,6 +9,7 @@ use crate::event::{FileEvent, ObjectId};
 
 mod config;
 mod core;
+mod learn;
 mod place;
 mod tree;
 mod walk;
@@ -67,6 +68,14 @@ impl Collector for ScanCollector {
 
     fn acknowledge(&mut self, index: u64) -> Result<(), CollectorFault> {
         self.core.acknowledge(index)
+    }
+
+    fn learns_from(&self) -> Option<(u64, i64)> {
+        self.core.learns_from()
+    }
+
+    fn learn(&mut self, event: &FileEvent) {
+        self.core.learn(event);
     }
 
     fn readable(&self) -> Option<BorrowedFd<'_>> {

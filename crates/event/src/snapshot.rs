@@ -16,7 +16,7 @@ use crate::event::ObjectId;
 mod block;
 mod known;
 
-pub(crate) use block::{EntryKind, TreeEntry};
+pub(crate) use block::{EntryKind, MODE_UNKNOWN, TreeEntry};
 use block::{Item, Items, put};
 pub(crate) use known::{Known, KnownLimits};
 
@@ -165,6 +165,16 @@ impl Snapshot {
     /// Number of the next event when the snapshot was made.
     pub(crate) fn index_next(&self) -> u64 {
         self.index_next
+    }
+
+    /// Time at which the file was written, in ns since the epoch; the earliest if that is unknown.
+    pub(crate) fn made_ns(&self) -> i64 {
+        let made = rustix::fs::fstat(&self.file);
+        made.map_or(i64::MIN, |stat| {
+            (stat.st_mtime as i64)
+                .saturating_mul(1_000_000_000)
+                .saturating_add(stat.st_mtime_nsec as i64)
+        })
     }
 
     /// Number of entries.

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::config::TreeConfig;
+use super::learn::learn;
 use super::tree::Tree;
 use super::walk::{Mode, Walk, Walked, Watcher};
 use crate::collector::{Collected, CollectorFault, CollectorStatus};
@@ -16,6 +17,8 @@ use crate::snapshot::{Known, KnownLimits, SnapshotFault};
 const SAVED_AT_ONCE: usize = 5_000;
 /// Names that one call looks at.
 const WALKED_AT_ONCE: u64 = 4_096;
+/// Longest time that a snapshot takes to be written, in ns.
+const MADE_NS: i64 = 3_600_000_000_000;
 /// Parts of a second for which names may be looked at that were not before.
 const BURST: u64 = 4;
 
@@ -84,6 +87,19 @@ impl Core {
             retry_ns: i64::MAX,
             config,
         })
+    }
+
+    /// Number of the first event that the snapshot does not have, and a time before which there
+    /// is none of them, in ns since the epoch.
+    pub(crate) fn learns_from(&self) -> Option<(u64, i64)> {
+        let index = self.tree.known.index_next()?;
+        Some((index, self.tree.known.made_ns().saturating_sub(MADE_NS)))
+    }
+
+    /// Takes in an event of an earlier life.
+    pub(crate) fn learn(&mut self, event: &FileEvent) {
+        learn(&mut self.tree, event);
+        self.acknowledged = self.acknowledged.max(event.index);
     }
 
     /// Begins a call.

@@ -228,21 +228,17 @@ impl Tree {
         flags: EventFlags,
     ) {
         let new = &seen.entry;
-        let is_owned = (old.mode, old.uid, old.gid) == (new.mode, new.uid, new.gid);
-        let is_written = (old.size, old.mtime_ns) != (new.size, new.mtime_ns);
         let kind = match new.kind {
-            EntryKind::File if is_written => Some(EventKind::Write),
+            EntryKind::File if old.is_written(new) => Some(EventKind::Write),
             // Names that come and go change it also.
-            EntryKind::File if old.ctime_ns != new.ctime_ns && seen.links == 1 => {
-                Some(EventKind::Attrib)
-            }
+            EntryKind::File if old.is_touched(new) && seen.links == 1 => Some(EventKind::Attrib),
             _ => None,
         };
         self.known.put(dir, name, *new);
         if let Some(kind) = kind {
             self.tell_changed(kind, dir, name, Some(new), flags);
         }
-        if !is_owned && kind != Some(EventKind::Attrib) {
+        if old.is_given(new) && kind != Some(EventKind::Attrib) {
             self.tell_changed(EventKind::Attrib, dir, name, Some(new), flags);
         }
     }

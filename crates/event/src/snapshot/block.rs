@@ -19,7 +19,33 @@ pub(crate) struct TreeEntry {
     pub(crate) gid: u32,
 }
 
+/// Permissions of an entry that an event has told, and no look: its times are that of the event.
+pub(crate) const MODE_UNKNOWN: u16 = u16::MAX;
+
 impl TreeEntry {
+    /// Whether the file was written since this entry.
+    pub(crate) fn is_written(&self, new: &Self) -> bool {
+        let is_later = match self.mode {
+            MODE_UNKNOWN => new.mtime_ns > self.mtime_ns,
+            _ => new.mtime_ns != self.mtime_ns,
+        };
+        self.size != new.size || is_later
+    }
+
+    /// Whether anything of the file was changed since this entry.
+    pub(crate) fn is_touched(&self, new: &Self) -> bool {
+        match self.mode {
+            MODE_UNKNOWN => new.ctime_ns > self.ctime_ns,
+            _ => new.ctime_ns != self.ctime_ns,
+        }
+    }
+
+    /// Whether the file has another owner or other permissions since this entry.
+    pub(crate) fn is_given(&self, new: &Self) -> bool {
+        let is_other_mode = self.mode != MODE_UNKNOWN && self.mode != new.mode;
+        is_other_mode || (self.uid, self.gid) != (new.uid, new.gid)
+    }
+
     pub(crate) fn is_directory(&self) -> bool {
         self.kind == EntryKind::Directory
     }

@@ -131,6 +131,12 @@ impl Known {
         self.base.as_ref().map(Snapshot::index_next)
     }
 
+    /// Time at which the snapshot was written, in ns since the epoch; the earliest if that is
+    /// unknown.
+    pub(crate) fn made_ns(&self) -> i64 {
+        self.base.as_ref().map_or(i64::MIN, Snapshot::made_ns)
+    }
+
     /// What is wrong with the snapshot.
     pub(crate) fn fault(&self) -> Option<&SnapshotFault> {
         self.fault.as_ref()
