@@ -13,13 +13,13 @@ use barograph_intake::{EventSource, EventsRecorded};
 use barograph_model::{NS_PER_S, Sample};
 use barograph_stream::WatchesRow;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use tracing::{info, warn};
+use tracing::{debug, info};
 
 use super::WatchShared;
 use super::collectors::open_collector;
 use super::config::WatchConfig;
-use super::last_event::last_index;
 use super::pump::{EventPump, EventSink, Settled};
+use super::recorded::RecordedEvents;
 
 /// Time after which opening a source is tried again, in ns.
 const OPEN_AGAIN_NS: i64 = NS_PER_S;
@@ -117,12 +117,20 @@ impl SourceLoop {
     fn open(&self) -> Result<(Box<dyn Collector>, u64), String> {
         let opened = self.shared.door.record(&self.source, Vec::new());
         let opened = opened.map_err(|fault| fault.to_string())?;
-        let last = match &opened.archive {
-            Some(dir) => last_index(dir, self.shared.node(), &self.source.descriptor)?,
-            None => 0,
-        };
+        let recorded = opened.archive.as_deref().map(|dir| RecordedEvents {
+            dir,
+            node: self.shared.node(),
+            stream: &self.source.descriptor,
+        });
+        let last = recorded.as_ref().map(RecordedEvents::last_index);
+        let last = last.transpose()?.unwrap_or(0);
         let state_dir = &self.shared.state_dir;
-        let collector = open_collector(&self.config, state_dir, last)?;
+        let mut collector = open_collector(&self.config, state_dir, last)?;
+        let unknown = collector.learns_from().filter(|(from, _)| *from <= last);
+        if let Some(((from, from_ns), recorded)) = unknown.zip(recorded) {
+            let events = recorded.since(from, from_ns)?;
+            events.iter().for_each(|event| collector.learn(event));
+        }
         info!(watch = self.config.source(), last, "a tree is watched");
         Ok((collector, last))
     }
@@ -179,7 +187,7 @@ impl SourceLoop {
     }
 
     fn tell_trouble(&self, trouble: &str) {
-        warn!(
+        debug!(
             watch = self.config.source(),
             trouble, "a tree is not watched now"
         );

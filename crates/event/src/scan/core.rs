@@ -73,9 +73,13 @@ impl Core {
             .unwrap_or(1)
             .max(config.index_next)
             .max(1);
+        let mut tree = Tree::new(table, known, config.kinds, index_next);
+        if let [root] = &roots[..] {
+            tree.root.clone_from(root);
+        }
         let walk = Walk::new(roots, config.mounts, config.held_max);
         Ok(Self {
-            tree: Tree::new(table, known, config.kinds, index_next),
+            tree,
             walk,
             first: Some(first),
             allowed: u64::from(config.walk_rate).max(WALKED_AT_ONCE),

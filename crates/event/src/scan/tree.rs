@@ -36,6 +36,8 @@ pub(crate) struct Tree {
     pub(crate) handles: Handles,
     pub(crate) out: Vec<FileEvent>,
     pub(crate) kinds: EventKinds,
+    /// Path of the root, if there is one alone: marks have it.
+    pub(crate) root: Box<[u8]>,
     pub(crate) index_next: u64,
     pub(crate) now_ns: i64,
     pub(crate) counts: Counts,
@@ -68,6 +70,7 @@ impl Tree {
             handles: Handles::default(),
             out: Vec::new(),
             kinds,
+            root: Box::default(),
             index_next,
             now_ns: 0,
             counts: Counts::default(),
@@ -247,6 +250,7 @@ impl Tree {
     pub(crate) fn tell_mark(&mut self, kind: EventKind, detail: &str) {
         let mut event = FileEvent::new(kind, 0, self.now_ns);
         event.detail = detail.into();
+        event.path = self.root.to_vec();
         self.counts.gaps += u64::from(kind == EventKind::Gap);
         self.tell(event);
     }
