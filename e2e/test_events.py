@@ -133,10 +133,10 @@ def test_owners_alone_read_what_is_theirs(start: Start, tmp_path: Path) -> None:
     (tree / "secret").touch()
     eventually(lambda: names(agent, "create"), "an event")
     # HTTP answers everyone on the node.
-    assert agent.post_sql("SELECT * FROM events").json() == []
+    assert agent.post_sql("SELECT * FROM events").json == []
     agent.out("event", "drop", "tree")
     agent.out("event", "add", tree, "--name", "open", "--readers", "all")
     eventually(lambda: agent.sql("SELECT 1 FROM watches WHERE state = 'live' AND name = 'open'"), "a live watch")
     (tree / "public").touch()
-    eventually(lambda: "public" in str(agent.post_sql("SELECT path FROM events").json()), "an event for all")
-    assert "secret" not in str(agent.post_sql("SELECT path FROM events").json())
+    eventually(lambda: "public" in str(agent.post_sql("SELECT path FROM events").json), "an event for all")
+    assert "secret" not in str(agent.post_sql("SELECT path FROM events").json)

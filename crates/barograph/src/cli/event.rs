@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use barograph_client::{Cell, Observer, Rows, Update};
-use barograph_event::{EVENT_STREAM, EventKind, FileEvent, SOURCE_LABEL, decode};
+use barograph_event::{EVENT_STREAM, EventFlags, EventKind, FileEvent, SOURCE_LABEL, decode};
 use barograph_model::{Labels, NS_PER_S, Pattern, Selector, SqlLimits, Value};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -267,10 +267,14 @@ impl History {
             ..SqlLimits::default()
         };
         let rows = observer.sql(&sql, &limits)?;
-        for row in (0..rows.len()).rev() {
-            if let Some((event, source)) = event_of(&rows, row) {
-                printer.print(&event, &source)?;
-            }
+        let events = (0..rows.len()).rev();
+        let events = events.filter_map(|row| event_of(&rows, row));
+        if self.target.json {
+            let events = events.map(|(event, source)| event_json(&event, &source));
+            return output::print_json(&events.collect::<Vec<_>>());
+        }
+        for (event, source) in events {
+            printer.print(&event, &source)?;
         }
         Ok(())
     }
@@ -449,27 +453,12 @@ impl Printer {
     }
 
     fn print(&self, event: &FileEvent, source: &str) -> anyhow::Result<()> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let is_reconciled = event.flags.has(barograph_event::EventFlags::RECONCILED);
+        let is_reconciled = event.flags.has(EventFlags::RECONCILED);
         let is_complete = !event
             .flags
             .has(barograph_event::EventFlags::PATH_INCOMPLETE);
         if self.is_json {
-            return output::print_json(&json!({
-                "ts": event.ts,
-                "kind": event.kind.as_str(),
-                "path": text(&event.path),
-                "old_path": (!event.old_path.is_empty()).then(|| text(&event.old_path)),
-                "size": event.size,
-                "uid": event.uid,
-                "gid": event.gid,
-                "job": (!event.job.is_empty()).then_some(&*event.job),
-                "directory": event.flags.has(barograph_event::EventFlags::DIRECTORY),
-                "complete": is_complete,
-                "reconciled": is_reconciled,
-                "idx": event.index,
-                "source": source,
-            }));
+            return output::print_json(&event_json(event, source));
         }
         let time = jiff::Timestamp::from_nanosecond(i128::from(event.ts))?;
         let path = match event.old_path.is_empty() {
@@ -484,4 +473,31 @@ impl Printer {
         );
         output::print(&format!("{}\n", output::plain(&line)))
     }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// An event as JSON, with the fields of the table `events`.
+fn event_json(event: &FileEvent, source: &str) -> serde_json::Value {
+    let has = |flag| event.flags.has(flag);
+    json!({
+        "ts": event.ts,
+        "kind": event.kind.as_str(),
+        "path": text(&event.path),
+        "old_path": (!event.old_path.is_empty()).then(|| text(&event.old_path)),
+        "size": event.size,
+        "uid": event.uid,
+        "gid": event.gid,
+        "job": (!event.job.is_empty()).then_some(&*event.job),
+        "directory": has(EventFlags::DIRECTORY),
+        "complete": !has(EventFlags::PATH_INCOMPLETE),
+        "idx": event.index,
+        "quality": match has(EventFlags::RECONCILED) {
+            true => "reconciled",
+            false => "measured",
+        },
+        "source": source,
+    })
 }
