@@ -19,12 +19,17 @@ mod questions;
 mod scopes;
 mod transport;
 
-/// The seeds of a simulation: the one in `BAROGRAPH_SEED` (a failure names it), or else the first
-/// ones, as many as `BAROGRAPH_SEEDS` says, or as usual.
+/// The seeds of a simulation: the one in `BAROGRAPH_SEED` (a failure names it), or else those of
+/// `BAROGRAPH_SEEDS`, as `FROM-TO` or as the number of the first ones, or as many as usual.
 fn seeds(usual: u64) -> RangeInclusive<u64> {
-    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
-    match number("BAROGRAPH_SEED") {
-        Some(seed) => seed..=seed,
-        None => 1..=number("BAROGRAPH_SEEDS").unwrap_or(usual),
+    let named = |name: &str| std::env::var(name).ok();
+    if let Some(seed) = named("BAROGRAPH_SEED").and_then(|text| text.parse().ok()) {
+        return seed..=seed;
     }
+    let many = named("BAROGRAPH_SEEDS");
+    let range = many.as_deref().and_then(|text| {
+        let (from, to) = text.split_once('-').unwrap_or(("1", text));
+        Some(from.parse().ok()?..=to.parse().ok()?)
+    });
+    range.unwrap_or(1..=usual)
 }
