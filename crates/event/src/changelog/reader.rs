@@ -1,0 +1,381 @@
+//! The reader of one log: it scans a device, puts records into the order of their indexes, finds
+//! what is missing, and clears what has been acknowledged.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::device::{ChangelogDevice, ChangelogUser, is_passing};
+use super::record::{ChangelogRecord, RECORD_BYTES_MAX};
+use crate::collector::CollectorFault;
+
+/// Most indexes that a log can jump over: a greater jump is a record that makes no sense.
+const JUMP_MAX: u64 = 1 << 40;
+/// Most scans that are begun anew in one call because of records that make no sense.
+const RESCANS_MAX: usize = 16;
+
+/// How a log is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReaderOptions {
+    /// Bytes of the buffer for records; at least as many as a record can have.
+    pub buffer_bytes: usize,
+    /// Time between two scans of a log whose end has been reached, in ns.
+    pub poll_ns: i64,
+    /// Time that a missing index may come late, in ns. Servers write records in parallel, so that a
+    /// lower index can be written after a higher one.
+    pub late_ns: i64,
+    /// Most records that wait for a missing index.
+    pub late_records_max: usize,
+    /// What a missing index means.
+    pub missing: MissingIndex,
+}
+
+impl Default for ReaderOptions {
+    fn default() -> Self {
+        Self {
+            buffer_bytes: 256 << 10,
+            poll_ns: 500_000_000,
+            late_ns: 2_000_000_000,
+            late_records_max: 8_192,
+            missing: MissingIndex::Lost,
+        }
+    }
+}
+
+/// What it means that a log has no record with an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingIndex {
+    /// The record was purged before it was read.
+    Lost,
+    /// The client's kernel hands out records of some types only (`OBD_IOC_CHANGELOG_FILTER`).
+    Filtered,
+}
+
+/// Something in the order of a log, which waits for the other logs.
+#[derive(Debug)]
+pub(crate) struct LogItem {
+    pub(crate) index: u64,
+    /// Time of the event, in ns since the epoch.
+    pub(crate) time_ns: i64,
+    /// When it was read, in ns of the monotonic clock.
+    pub(crate) read_ns: i64,
+    pub(crate) content: LogContent,
+}
+
+/// What an item is.
+#[derive(Debug)]
+pub(crate) enum LogContent {
+    /// A record, in bytes that parse.
+    Record(Box<[u8]>),
+    /// Indexes from this one up to that of the item are missing.
+    Gap {
+        /// The first missing index.
+        first: u64,
+    },
+}
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadTo {
+    /// The scan has come to the end of the log: nothing that was written before this time of the
+    /// wall clock is left.
+    End(i64),
+    /// The device has nothing at present, but the scan goes on.
+    Waiting,
+    /// There was no room for more.
+    Room,
+}
+
+/// The reader of one log.
+pub(crate) struct LogReader {
+    device: Box<dyn ChangelogDevice>,
+    user: Option<ChangelogUser>,
+    options: ReaderOptions,
+    buffer: Box<[u8]>,
+    scan: Scan,
+    /// Index of the next record in order; `None` before the first one, if it may have any index.
+    expected: Option<u64>,
+    /// Index at which a scan begins at the earliest, because a record before it made no sense.
+    skip: u64,
+    /// Records that wait for a missing index, and since when they do.
+    late: BTreeMap<u64, LogItem>,
+    late_since_ns: i64,
+    /// Highest index that was handed out.
+    handed_out: u64,
+    /// Index up to which the user's records were cleared.
+    cleared: u64,
+    /// Records that made no sense or came after their index was taken for lost.
+    pub(crate) senseless: u64,
+}
+
+/// What the device does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scan {
+    /// No scan is under way; the next one begins at this time of the monotonic clock.
+    None { next_ns: i64 },
+    /// A scan that began at this time of the wall clock.
+    Since(i64),
+}
+
+impl LogReader {
+    /// A reader of a log from which the events up to `resume` are durable; `None` takes the log
+    /// from its first record on.
+    pub(crate) fn new(
+        device: Box<dyn ChangelogDevice>,
+        user: Option<ChangelogUser>,
+        options: ReaderOptions,
+        resume: Option<u64>,
+    ) -> Self {
+        let bytes = options.buffer_bytes.max(RECORD_BYTES_MAX);
+        Self {
+            device,
+            user,
+            options,
+            buffer: vec![0; bytes].into(),
+            scan: Scan::None { next_ns: i64::MIN },
+            expected: resume.map(|index| index.saturating_add(1)),
+            skip: 0,
+            late: BTreeMap::new(),
+            late_since_ns: 0,
+            handed_out: resume.unwrap_or(0),
+            cleared: resume.unwrap_or(0),
+            senseless: 0,
+        }
+    }
+
+    /// Reads records until there are `items_max` items, and appends what is in order.
+    pub(crate) fn read(
+        &mut self,
+        items: &mut VecDeque<LogItem>,
+        items_max: usize,
+        now: (i64, i64),
+    ) -> Result<ReadTo, CollectorFault> {
+        let mut rescans = 0;
+        let read_to = loop {
+            if items.len() >= items_max {
+                break ReadTo::Room;
+            }
+            let Some(since) = self.begin_scan(now)? else {
+                break ReadTo::Waiting;
+            };
+            match self.device.read(&mut self.buffer) {
+                Ok(0) => {
+                    self.end_scan(now);
+                    break ReadTo::End(since);
+                }
+                Ok(filled) => {
+                    let rescan = self.take(filled, items, now.1);
+                    let Some(from) = rescan else { continue };
+                    rescans += 1;
+                    if rescans > RESCANS_MAX {
+                        self.end_scan(now);
+                        break ReadTo::Waiting;
+                    }
+                    self.scan_from(from, now)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_passing(error.kind()) => break ReadTo::Waiting,
+                Err(error) => {
+                    self.end_scan(now);
+                    return Err(self.fault("read", error));
+                }
+            }
+        };
+        self.give_up_late(items, now.1);
+        Ok(read_to)
+    }
+
+    /// Tells the target that records up to `index` are durable here. It never clears 0, which means
+    /// everything, nothing twice, and nothing that was not handed out.
+    pub(crate) fn clear(&mut self, index: u64) -> Result<(), CollectorFault> {
+        let index = index.min(self.handed_out);
+        let Some(user) = self.user.filter(|_| index > self.cleared) else {
+            return Ok(());
+        };
+        match self.device.clear(user, index) {
+            Ok(()) => {
+                self.cleared = index;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let (user, path) = (user.0, self.device.path().display());
+                Err(CollectorFault::Unusable(format!(
+                    "changelog user cl{user} of {path} is not registered any more, or another \
+                     program clears its records: see lctl get_param mdd.*.changelog_users, and \
+                     register a user for barograph alone"
+                )))
+            }
+            Err(error) => Err(self.fault("clear records of", error)),
+        }
+    }
+
+    pub(crate) fn readable(&self) -> Option<BorrowedFd<'_>> {
+        let is_scanning = matches!(self.scan, Scan::Since(_));
+        self.device.readable().filter(|_| is_scanning)
+    }
+
+    /// When the next scan is due, in ns of the monotonic clock.
+    pub(crate) fn due_ns(&self) -> Option<i64> {
+        match self.scan {
+            Scan::None { next_ns } => Some(next_ns),
+            Scan::Since(_) if self.device.readable().is_none() => Some(i64::MIN),
+            Scan::Since(_) => None,
+        }
+    }
+
+    pub(crate) fn poll_ns(&self) -> i64 {
+        self.options.poll_ns
+    }
+
+    /// The time of the wall clock when the scan began that is under way; `None` if the next one is
+    /// not due yet.
+    fn begin_scan(&mut self, now: (i64, i64)) -> Result<Option<i64>, CollectorFault> {
+        match self.scan {
+            Scan::Since(since) => Ok(Some(since)),
+            Scan::None { next_ns } if now.1 < next_ns => Ok(None),
+            Scan::None { .. } => {
+                // A missing index is looked for again as long as it may come late.
+                self.scan_from(self.expected.unwrap_or(0).max(self.skip), now)?;
+                Ok(Some(now.0))
+            }
+        }
+    }
+
+    fn scan_from(&mut self, index: u64, now: (i64, i64)) -> Result<(), CollectorFault> {
+        match self.device.scan(index) {
+            Ok(()) => {
+                self.scan = Scan::Since(now.0);
+                Ok(())
+            }
+            Err(error) => {
+                self.end_scan(now);
+                Err(self.fault("open", error))
+            }
+        }
+    }
+
+    fn end_scan(&mut self, now: (i64, i64)) {
+        let next_ns = now.1.saturating_add(self.options.poll_ns);
+        self.scan = Scan::None { next_ns };
+    }
+
+    fn fault(&self, what: &'static str, source: io::Error) -> CollectorFault {
+        CollectorFault::Io {
+            what,
+            path: self.device.path().into(),
+            source,
+        }
+    }
+
+    /// Takes the records of the buffer. If one makes no sense, the rest of the buffer is lost, and
+    /// the result is the index from which the log is to be scanned again.
+    fn take(&mut self, filled: usize, items: &mut VecDeque<LogItem>, read_ns: i64) -> Option<u64> {
+        let buffer = std::mem::take(&mut self.buffer);
+        let mut rest = &buffer[..filled.min(buffer.len())];
+        let mut before = None;
+        let mut rescan = None;
+        while !rest.is_empty() {
+            match ChangelogRecord::parse(rest) {
+                Ok((record, length)) => {
+                    before = Some(record.index);
+                    let item = LogItem {
+                        index: record.index,
+                        time_ns: record.time_ns(),
+                        read_ns,
+                        content: LogContent::Record(rest[..length].into()),
+                    };
+                    self.accept(item, items);
+                    rest = &rest[length..];
+                }
+                Err(_) => {
+                    self.senseless += 1;
+                    self.skip = self.behind_senseless(rest, before);
+                    rescan = Some(self.skip);
+                    break;
+                }
+            }
+        }
+        self.buffer = buffer;
+        rescan
+    }
+
+    /// The index from which to scan on behind bytes that make no sense; `before` is the record before
+    /// them in the buffer. Each time it is a greater one.
+    fn behind_senseless(&self, rest: &[u8], before: Option<u64>) -> u64 {
+        let index = rest.get(8..16).and_then(|bytes| bytes.try_into().ok());
+        let index = u64::from_ne_bytes(index.unwrap_or_default());
+        let least = self.expected.unwrap_or(1).max(self.skip);
+        let least = least.max(before.map_or(0, |before| before.saturating_add(1)));
+        match index.checked_sub(least) {
+            // The index can be that of the record, whatever else is wrong with it.
+            Some(jump) if jump < JUMP_MAX => index + 1,
+            // Another scan shows whether it is the next record.
+            _ if before.is_some() => least,
+            _ => least.saturating_add(1),
+        }
+    }
+
+    /// Hands out a record if it is the next one in order, or keeps it until then.
+    fn accept(&mut self, item: LogItem, items: &mut VecDeque<LogItem>) {
+        let expected = *self.expected.get_or_insert(item.index);
+        if item.index == expected {
+            self.hand_out(item, items);
+            self.hand_out_late(items);
+        } else if item.index < expected || item.index - expected > JUMP_MAX {
+            self.senseless += 1;
+        } else {
+            if self.late.is_empty() {
+                self.late_since_ns = item.read_ns;
+            }
+            self.late.entry(item.index).or_insert(item);
+            if self.late.len() > self.options.late_records_max {
+                self.give_up_first(items);
+            }
+        }
+    }
+
+    fn hand_out(&mut self, item: LogItem, items: &mut VecDeque<LogItem>) {
+        self.expected = Some(item.index.saturating_add(1));
+        self.handed_out = item.index;
+        items.push_back(item);
+    }
+
+    fn hand_out_late(&mut self, items: &mut VecDeque<LogItem>) {
+        while let Some(first) = self.late.first_entry() {
+            if Some(*first.key()) != self.expected {
+                break;
+            }
+            let item = first.remove();
+            self.late_since_ns = item.read_ns.max(self.late_since_ns);
+            self.hand_out(item, items);
+        }
+    }
+
+    /// Takes missing indexes for lost that could have come late for long enough.
+    fn give_up_late(&mut self, items: &mut VecDeque<LogItem>, now_ns: i64) {
+        let is_waiting = |since: i64| now_ns.saturating_sub(since) < self.options.late_ns;
+        if !self.late.is_empty() && !is_waiting(self.late_since_ns) {
+            self.late_since_ns = now_ns;
+            self.give_up_first(items);
+        }
+    }
+
+    fn give_up_first(&mut self, items: &mut VecDeque<LogItem>) {
+        let (Some(first), Some((index, item))) = (self.expected, self.late.first_key_value())
+        else {
+            return;
+        };
+        if self.options.missing == MissingIndex::Lost {
+            let gap = LogItem {
+                index: index - 1,
+                time_ns: item.time_ns,
+                read_ns: item.read_ns,
+                content: LogContent::Gap { first },
+            };
+            self.hand_out(gap, items);
+        } else {
+            self.expected = Some(*index);
+        }
+        self.hand_out_late(items);
+    }
+}
