@@ -18,6 +18,8 @@ mod fid;
 pub mod history;
 mod lines;
 mod merge;
+#[cfg(test)]
+mod merge_tests;
 mod mount;
 mod nid;
 mod places;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 
 use super::device::{ChangelogDevice, ChangelogUser, is_passing};
@@ -95,6 +96,8 @@ pub(crate) struct LogReader {
     scan: Scan,
     /// Index of the next record in order; `None` before the first one, if it may have any index.
     expected: Option<u64>,
+    /// The indexes that were last taken for lost, or that are before the first record.
+    lost: RangeInclusive<u64>,
     /// Index at which a scan begins at the earliest, because a record before it made no sense.
     skip: u64,
     /// Records that wait for a missing index, and since when they do.
@@ -134,6 +137,7 @@ impl LogReader {
             buffer: vec![0; bytes].into(),
             scan: Scan::None { next_ns: i64::MIN },
             expected: resume.map(|index| index.saturating_add(1)),
+            lost: 0..=resume.unwrap_or(0),
             skip: 0,
             late: BTreeMap::new(),
             late_since_ns: 0,
@@ -317,11 +321,17 @@ impl LogReader {
 
     /// Hands out a record if it is the next one in order, or keeps it until then.
     fn accept(&mut self, item: LogItem, items: &mut VecDeque<LogItem>) {
-        let expected = *self.expected.get_or_insert(item.index);
+        let expected = *self.expected.get_or_insert_with(|| {
+            self.lost = 0..=item.index - 1;
+            item.index
+        });
         if item.index == expected {
             self.hand_out(item, items);
             self.hand_out_late(items);
-        } else if item.index < expected || item.index - expected > JUMP_MAX {
+        } else if item.index < expected {
+            // What was handed out before is read again while a missing record is looked for.
+            self.senseless += u64::from(self.lost.contains(&item.index));
+        } else if item.index - expected > JUMP_MAX {
             self.senseless += 1;
         } else {
             if self.late.is_empty() {
@@ -365,6 +375,7 @@ impl LogReader {
         else {
             return;
         };
+        self.lost = first..=index - 1;
         if self.options.missing == MissingIndex::Lost {
             let gap = LogItem {
                 index: index - 1,

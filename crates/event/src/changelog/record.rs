@@ -8,15 +8,15 @@ use super::nid::{NID_BYTES, Nid};
 use super::record_type::RecordType;
 
 /// Bytes of the header that every record has.
-pub const HEADER_BYTES: usize = 64;
+pub(crate) const HEADER_BYTES: usize = 64;
 /// Bits of `flags` that mean something for the record's type, such as the last link of `UNLNK`.
-pub const TYPE_FLAGS: u16 = 0x0fff;
+pub(crate) const TYPE_FLAGS: u16 = 0x0fff;
 /// Most bytes of a job's id.
-pub const JOB_BYTES_MAX: usize = 32;
+pub(crate) const JOB_BYTES_MAX: usize = 32;
 /// Most bytes of the name of an extended attribute.
-pub const XATTR_BYTES_MAX: usize = 256;
+pub(crate) const XATTR_BYTES_MAX: usize = 256;
 /// Most bytes of a record.
-pub const RECORD_BYTES_MAX: usize = HEADER_BYTES
+pub(crate) const RECORD_BYTES_MAX: usize = HEADER_BYTES
     + 2 * FID_BYTES
     + JOB_BYTES_MAX
     + 8

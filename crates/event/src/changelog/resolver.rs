@@ -295,22 +295,22 @@ impl Resolver {
         }
     }
 
-    /// Moves a directory of which only the links are known into the table.
-    fn promote(&mut self, fid: Fid) {
+    /// Moves a directory of which only the links are known into the table, and tells whether it did.
+    fn promote(&mut self, fid: Fid) -> bool {
         if self.links.get(fid).is_empty() || self.table.has(fid.id()) {
-            return;
+            return false;
         }
-        if let Some(link) = self.links.remove(fid).into_iter().next() {
-            self.place(fid, link.parent, &link.name);
-        }
+        let link = self.links.remove(fid).into_iter().next();
+        link.is_some_and(|link| self.place(fid, link.parent, &link.name))
     }
 
-    fn place(&mut self, fid: Fid, parent: Fid, name: &[u8]) {
+    fn place(&mut self, fid: Fid, parent: Fid, name: &[u8]) -> bool {
         if fid == parent || fid == Fid::ROOT {
-            return;
+            return false;
         }
         let placed = self.table.insert(fid.id(), parent.id(), name);
         self.is_full |= placed == Err(PathFault::Full);
+        placed.is_ok()
     }
 
     /// The paths of a record's event, before the record is applied.
@@ -350,10 +350,22 @@ impl Resolver {
         if name.contains(&b'/') {
             // Some services write the path from the root on in place of the name.
             let name = name.strip_prefix(b"/").unwrap_or(name);
-            return whole_or_end(self.table.path_in(Fid::ROOT.id(), name));
+            return self.whole(|table| table.path_in(Fid::ROOT.id(), name));
         }
-        self.promote(parent);
-        whole_or_end(self.table.path_in(parent.id(), name))
+        self.whole(|table| table.path_in(parent.id(), name))
+    }
+
+    /// The path that the table gives, and whether it is whole. Directories above of which only the
+    /// links are known are taken into the table.
+    fn whole(&mut self, path: impl Fn(&DirectoryTable) -> PathOf) -> (Vec<u8>, bool) {
+        for _ in 0..DEPTH_MAX {
+            match path(&self.table) {
+                PathOf::Whole(path) => return (path, true),
+                PathOf::From(unknown, _) if self.promote(Fid::from_id(unknown)) => {}
+                PathOf::From(_, path) => return (path, false),
+            }
+        }
+        (Vec::new(), false)
     }
 
     /// A path of a file or directory, whether it is whole, and its directory. A file of several
@@ -361,7 +373,7 @@ impl Resolver {
     fn path_of_object(&mut self, fid: Fid, parent: Fid) -> (Vec<u8>, bool, Fid) {
         if let Some((above, _)) = self.table.get(fid.id()) {
             let above = above.map_or(Fid::NONE, Fid::from_id);
-            let (mut path, is_whole) = whole_or_end(self.table.path(fid.id()));
+            let (mut path, is_whole) = self.whole(|table| table.path(fid.id()));
             if path.len() > self.options.root.len() && path.last() == Some(&b'/') {
                 // A part of a striped directory has no name of its own.
                 path.pop();
@@ -468,13 +480,6 @@ impl Resolver {
             self.links
                 .add(target, FidLink::new(parent, name), LINKS_MAX);
         }
-    }
-}
-
-fn whole_or_end(path: PathOf) -> (Vec<u8>, bool) {
-    match path {
-        PathOf::Whole(path) => (path, true),
-        PathOf::From(_, path) => (path, false),
     }
 }
 
