@@ -123,10 +123,8 @@ fn detail_of(record: &ChangelogRecord<'_>, of: RecordType) -> String {
             put(&mut detail, "device", record.name);
         }
         RecordType::Hsm => put_hsm(&mut detail, record.flags),
-        RecordType::Rename | RecordType::RenameTo => {
-            if record.source.is_some() && !record.target.is_none() {
-                put_fid(&mut detail, "replaced", record.target);
-            }
+        RecordType::Rename if record.source.is_some() && !record.target.is_none() => {
+            put_fid(&mut detail, "replaced", record.target);
         }
         RecordType::Migrate => {
             if let Some((old, _)) = record.source {

@@ -17,6 +17,8 @@ use crate::event::ObjectId;
 pub const START_NS: i64 = 1_700_000_000_000_000_000;
 /// Most time between two events, in ns.
 const STEP_NS_MAX: u64 = 20_000;
+/// Most directories above one that is made.
+const DEPTH_MAX: usize = 10;
 const SEQUENCE: u64 = 0x2_0000_0400;
 
 /// What is true of an event.
@@ -148,6 +150,9 @@ impl History {
     fn make(&mut self, of: RecordType) {
         let is_directory = of == RecordType::Mkdir;
         let parent = self.any_directory();
+        if is_directory && self.depth(parent) >= DEPTH_MAX {
+            return;
+        }
         let name = self.new_name(parent);
         self.made += 1;
         let fid = Fid::new(SEQUENCE + u64::from(self.made % 7), self.made, 0);
@@ -261,7 +266,8 @@ impl History {
 
     fn rename_directory(&mut self) {
         let (fid, parent) = (self.any_directory(), self.any_directory());
-        if fid == Fid::ROOT || self.is_below(parent, fid) {
+        let is_deep = self.depth(parent) > self.depth(fid).max(DEPTH_MAX / 2);
+        if fid == Fid::ROOT || is_deep || self.is_below(parent, fid) {
             return;
         }
         let old = self.nodes[&fid].links[0].clone();
@@ -462,6 +468,14 @@ impl History {
         false
     }
 
+    fn depth(&self, fid: Fid) -> usize {
+        let (mut depth, mut at) = (0, fid);
+        while let Some((parent, _)) = self.nodes[&at].links.first() {
+            (depth, at) = (depth + 1, *parent);
+        }
+        depth
+    }
+
     fn any_directory(&mut self) -> Fid {
         let at = self.below(self.directories.len());
         self.directories[at]
@@ -483,7 +497,7 @@ impl History {
     /// A name that the directory does not have, of any bytes that a name can have.
     fn new_name(&mut self, parent: Fid) -> Vec<u8> {
         loop {
-            let length = if self.below(50) == 0 {
+            let length = if self.below(200) == 0 {
                 255
             } else {
                 1 + self.below(9)

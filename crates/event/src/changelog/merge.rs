@@ -78,7 +78,7 @@ pub(crate) struct MergeState {
 /// A log in the merge.
 pub(crate) struct MergedLog {
     /// Records that were read and not applied.
-    queue: VecDeque<LogItem>,
+    pub(crate) queue: VecDeque<LogItem>,
     /// Events that were not collected yet.
     pub(crate) events: VecDeque<FileEvent>,
     /// Time of the events up to which the log has been read, in ns since the epoch.
@@ -266,10 +266,6 @@ impl MergeState {
 }
 
 impl MergedLog {
-    pub(crate) fn held(&self) -> usize {
-        self.queue.len()
-    }
-
     fn push(&mut self, event: FileEvent) {
         let incomplete = [EventFlags::PATH_INCOMPLETE, EventFlags::OLD_PATH_INCOMPLETE];
         let is_incomplete = incomplete.iter().any(|flag| event.flags.has(*flag));

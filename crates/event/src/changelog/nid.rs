@@ -59,7 +59,7 @@ impl Nid {
             let address = u32::from_str_radix(address, 16).ok()?;
             return Some(small(kind.parse().ok()?, number.parse().ok()?, address));
         }
-        let known = NETWORKS.iter().filter_map(|(kind, name, is_ip)| {
+        let mut known = NETWORKS.iter().filter_map(|(kind, name, is_ip)| {
             let number = network.strip_prefix(name)?;
             let number = if number.is_empty() {
                 Some(0)
@@ -68,7 +68,7 @@ impl Nid {
             };
             Some((*kind, number?, *is_ip))
         });
-        let (kind, number, is_ip) = known.last()?;
+        let (kind, number, is_ip) = known.next_back()?;
         if !is_ip {
             return Some(small(kind, number, address.parse().ok()?));
         }

@@ -52,7 +52,8 @@ impl LinkTable {
         self.old.clear();
     }
 
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }
 

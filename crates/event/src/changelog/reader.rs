@@ -105,8 +105,10 @@ pub(crate) struct LogReader {
     late_since_ns: i64,
     /// Highest index that was handed out.
     handed_out: u64,
-    /// Index up to which the user's records were cleared.
+    /// Index up to which the user's records were cleared by this reader.
     cleared: u64,
+    /// Index of the last event that was durable at the start.
+    resumed: u64,
     /// Records that made no sense or came after their index was taken for lost.
     pub(crate) senseless: u64,
 }
@@ -142,7 +144,8 @@ impl LogReader {
             late: BTreeMap::new(),
             late_since_ns: 0,
             handed_out: resume.unwrap_or(0),
-            cleared: resume.unwrap_or(0),
+            cleared: 0,
+            resumed: resume.unwrap_or(0),
             senseless: 0,
         }
     }
@@ -198,6 +201,11 @@ impl LogReader {
         };
         match self.device.clear(user, index) {
             Ok(()) => {
+                self.cleared = index;
+                Ok(())
+            }
+            // What was durable at the start may have been cleared before: this is the same error.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && index <= self.resumed => {
                 self.cleared = index;
                 Ok(())
             }

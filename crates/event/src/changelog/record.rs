@@ -230,7 +230,7 @@ impl<'a> ChangelogRecord<'a> {
 /// The time of a record as servers write it.
 pub fn record_time(ns: i64) -> u64 {
     let ns = u64::try_from(ns).unwrap_or(0);
-    (ns / 1_000_000_000) << 30 | ns % 1_000_000_000
+    ((ns / 1_000_000_000) << 30) | (ns % 1_000_000_000)
 }
 
 /// Time in ns since the epoch of the time in a record.
