@@ -459,3 +459,40 @@ fn a_full_table_and_few_questions_are_reported() {
         status.trouble
     );
 }
+
+/// The lines of `lfs changelog` in place of the device.
+#[test]
+fn lines_give_the_same_events() {
+    let situation = Situation::new();
+    let path = situation.path(0);
+    let lines = "\
+        1 02MKDIR 15:15:21.977666834 2018.01.09 0x0 t=[0x200000400:0x2:0x0] j=mkdir.500 ef=0xf \
+        u=500:500 nid=10.128.11.159@tcp p=[0x200000007:0x1:0x0] pics\n\
+        2 01CREAT 15:15:36.687592024 2018.01.09 0x0 t=[0x200000400:0x3:0x0] \
+        p=[0x200000400:0x2:0x0] a\nb\n\
+        4 08RENME 15:15:41.305116815 2018.01.09 0x0 t=[0:0x0:0x0] p=[0x200000400:0x2:0x0] c d \
+        s=[0x200000400:0x3:0x0] sp=[0x200000400:0x2:0x0] a\nb\n";
+    std::fs::write(&path, lines).unwrap();
+    let device = ChangelogLines::new(std::fs::File::open(&path).unwrap(), &path).unwrap();
+    let options = ChangelogOptions::default();
+    let late_ns = options.reader.late_ns;
+    let mut collector = ChangelogCollector::new(&situation.merge, Box::new(device), options);
+    let mut events = situation.collect(&mut collector, 0);
+    assert_eq!(events.len(), 2, "the third one is missing, and may be late");
+    events.extend(situation.collect(&mut collector, late_ns));
+    let expected = [
+        row(EventKind::Mkdir, "/mnt/pics"),
+        row(EventKind::Create, "/mnt/pics/a\nb"),
+        row(EventKind::Gap, ""),
+        // What was known of places is not believed after a gap, and the file system is asked.
+        cut(EventKind::Rename, "c d"),
+    ];
+    let mut told = told(&events);
+    assert_eq!(told[3].2, "a\nb");
+    told[3].2.clear();
+    told[3].3 = CUT;
+    assert_eq!(told, expected);
+    assert!(events[3].flags.has(CUT.with(OLD_CUT)));
+    assert_eq!(&*events[0].detail, "nid=10.128.11.159@tcp");
+    assert_eq!((events[0].uid, &*events[0].job), (Some(500), "mkdir.500"));
+}

@@ -12,6 +12,8 @@ use crate::collector::CollectorFault;
 
 /// Most indexes that a log can jump over: a greater jump is a record that makes no sense.
 const JUMP_MAX: u64 = 1 << 40;
+/// Longest wait for the next scan after one that took long, in ns.
+const SCAN_WAIT_NS_MAX: i64 = 10_000_000_000;
 /// Most scans that are begun anew in one call because of records that make no sense.
 const RESCANS_MAX: usize = 16;
 
@@ -118,8 +120,8 @@ pub(crate) struct LogReader {
 enum Scan {
     /// No scan is under way; the next one begins at this time of the monotonic clock.
     None { next_ns: i64 },
-    /// A scan that began at this time of the wall clock.
-    Since(i64),
+    /// A scan that began at this time of the wall clock and of the monotonic clock.
+    Since(i64, i64),
 }
 
 impl LogReader {
@@ -222,7 +224,7 @@ impl LogReader {
     }
 
     pub(crate) fn readable(&self) -> Option<BorrowedFd<'_>> {
-        let is_scanning = matches!(self.scan, Scan::Since(_));
+        let is_scanning = matches!(self.scan, Scan::Since(..));
         self.device.readable().filter(|_| is_scanning)
     }
 
@@ -230,8 +232,8 @@ impl LogReader {
     pub(crate) fn due_ns(&self) -> Option<i64> {
         match self.scan {
             Scan::None { next_ns } => Some(next_ns),
-            Scan::Since(_) if self.device.readable().is_none() => Some(i64::MIN),
-            Scan::Since(_) => None,
+            Scan::Since(..) if self.device.readable().is_none() => Some(i64::MIN),
+            Scan::Since(..) => None,
         }
     }
 
@@ -243,7 +245,7 @@ impl LogReader {
     /// not due yet.
     fn begin_scan(&mut self, now: (i64, i64)) -> Result<Option<i64>, CollectorFault> {
         match self.scan {
-            Scan::Since(since) => Ok(Some(since)),
+            Scan::Since(since, _) => Ok(Some(since)),
             Scan::None { next_ns } if now.1 < next_ns => Ok(None),
             Scan::None { .. } => {
                 // A missing index is looked for again as long as it may come late.
@@ -256,7 +258,7 @@ impl LogReader {
     fn scan_from(&mut self, index: u64, now: (i64, i64)) -> Result<(), CollectorFault> {
         match self.device.scan(index) {
             Ok(()) => {
-                self.scan = Scan::Since(now.0);
+                self.scan = Scan::Since(now.0, now.1);
                 Ok(())
             }
             Err(error) => {
@@ -266,8 +268,15 @@ impl LogReader {
         }
     }
 
+    /// Ends a scan. The next one waits at least as long as this one took: where another user keeps
+    /// many records, old servers have each scan go through all of them.
     fn end_scan(&mut self, now: (i64, i64)) {
-        let next_ns = now.1.saturating_add(self.options.poll_ns);
+        let took_ns = match self.scan {
+            Scan::Since(_, start_ns) => now.1.saturating_sub(start_ns),
+            Scan::None { .. } => 0,
+        };
+        let wait_ns = self.options.poll_ns.max(took_ns.min(SCAN_WAIT_NS_MAX));
+        let next_ns = now.1.saturating_add(wait_ns);
         self.scan = Scan::None { next_ns };
     }
 
@@ -320,7 +329,7 @@ impl LogReader {
         let least = least.max(before.map_or(0, |before| before.saturating_add(1)));
         match index.checked_sub(least) {
             // The index can be that of the record, whatever else is wrong with it.
-            Some(jump) if jump < JUMP_MAX => index + 1,
+            Some(jump) if jump < JUMP_MAX => index.saturating_add(1),
             // Another scan shows whether it is the next record.
             _ if before.is_some() => least,
             _ => least.saturating_add(1),

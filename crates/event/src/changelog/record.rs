@@ -227,6 +227,20 @@ impl<'a> ChangelogRecord<'a> {
     }
 }
 
+/// Target and source of a record, without reading the rest of it.
+pub(crate) fn fids_of(bytes: &[u8]) -> Option<(Fid, Fid)> {
+    let fid = |at: usize| {
+        let fid = bytes.get(at..at + FID_BYTES)?.try_into().ok()?;
+        Some(Fid::from_bytes(fid))
+    };
+    let flags = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?);
+    let source = match flags & HAS_RENAME {
+        0 => Fid::NONE,
+        _ => fid(HEADER_BYTES)?,
+    };
+    Some((fid(HEADER_BYTES - 2 * FID_BYTES)?, source))
+}
+
 /// The time of a record as servers write it.
 pub fn record_time(ns: i64) -> u64 {
     let ns = u64::try_from(ns).unwrap_or(0);

@@ -101,6 +101,8 @@ proptest! {
         prop_assert!(length <= RECORD_BYTES_MAX);
         bytes.extend(more);
         prop_assert_eq!(ChangelogRecord::parse(&bytes), Ok((record, length)));
+        let source = record.source.map_or(Fid::NONE, |(source, _)| source);
+        prop_assert_eq!(fids_of(&bytes), Some((record.target, source)));
     }
 
     #[test]

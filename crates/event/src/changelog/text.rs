@@ -215,10 +215,11 @@ fn numbers<const N: usize>(text: &[u8], separators: &[u8]) -> Option<[u64; N]> {
 fn time_of_day(text: &[u8]) -> Option<i64> {
     let [hours, minutes, seconds, ns] = numbers(text, b":.")?;
     let is_time = hours < 24 && minutes < 60 && seconds < 61 && ns < 1_000_000_000;
+    if !is_time {
+        return None;
+    }
     let seconds = (hours * 60 + minutes) * 60 + seconds;
-    i64::try_from(seconds * 1_000_000_000 + ns)
-        .ok()
-        .filter(|_| is_time)
+    i64::try_from(seconds * 1_000_000_000 + ns).ok()
 }
 
 /// Days since the epoch of `2018.01.09`, by Gauss's count of days from March on.

@@ -105,6 +105,9 @@ fn times_of_lines() {
         Some(1_709_251_199_999_999_999),
     );
     check("24:00:00.0 2018.01.09", None);
+    let most = u64::MAX;
+    check(&format!("{most}:{most}:{most}.{most} 2018.01.09"), None);
+    check(&format!("00:00:00.0 {most}.{most}.{most}"), None);
     check("00:00:00.1000000000 2018.01.09", None);
     check("00:00:00.0 2018.13.09", None);
     check("00:00:00.0 99999999999.01.09", None);

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::fid::{Fid, FidHash};
 use super::places::FidLink;
 use super::reader::{LogContent, LogItem};
-use super::record::ChangelogRecord;
+use super::record::{ChangelogRecord, fids_of};
 use super::record_type::RecordType;
 
 /// Bit of the flags of `UNLNK` and `RENME`: the last name of the file is gone.
@@ -94,6 +94,10 @@ impl NameChanges {
     }
 
     fn take(&mut self, bytes: &[u8], time_ns: i64) {
+        let is_wanted = |fid: Fid| !fid.is_none() && self.changes.contains_key(&fid);
+        if !fids_of(bytes).is_some_and(|(of, source)| is_wanted(of) || is_wanted(source)) {
+            return;
+        }
         let Ok((record, _)) = ChangelogRecord::parse(bytes) else {
             return;
         };
