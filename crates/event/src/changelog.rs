@@ -33,6 +33,7 @@ mod record_type;
 mod resolver;
 #[doc(hidden)]
 pub mod standin;
+mod survey;
 mod text;
 #[cfg(test)]
 mod text_tests;

@@ -84,12 +84,18 @@ impl Collector for ChangelogCollector {
         let result = self.read(now);
         let mut merge = self.merge.lock();
         let read_to = result.as_ref().ok().copied();
+        merge.log(self.log).is_surveying = self.reader.is_surveying();
+        if let Some(names) = self.reader.surveyed.take() {
+            merge.resolver.learn(names);
+        }
         merge.take_in(self.log, &mut self.items, read_to);
         merge.advance(now.1);
         let log = merge.log(self.log);
         let count = log.events.len().min(events_max);
         events.extend(log.events.drain(..count));
-        let has_more = !log.events.is_empty() || (count > 0 && read_to == Some(ReadTo::Room));
+        let has_more = !log.events.is_empty()
+            || read_to == Some(ReadTo::Survey)
+            || (count > 0 && read_to == Some(ReadTo::Room));
         self.is_full = merge.room(self.log) == 0;
         drop(merge);
         self.events += count as u64;
@@ -146,6 +152,7 @@ impl Collector for ChangelogCollector {
             directories,
             events: self.events,
             gaps: log.gaps,
+            is_walking: self.reader.is_surveying(),
             unresolved: log.unresolved,
             senseless: log.senseless + self.reader.senseless,
             trouble,

@@ -80,7 +80,9 @@ impl Run {
             let collector = &mut self.collectors[at];
             let result = collector.collect(&mut events, events_max, now).unwrap();
             assert!(events.len() <= events_max);
-            assert!(result == Collected::All || !events.is_empty());
+            assert!(
+                result == Collected::All || !events.is_empty() || collector.status().is_walking
+            );
             count += events.len();
             if is_durable {
                 self.durable[at].append(&mut events);
@@ -226,20 +228,22 @@ fn a_restart_of_four_logs_at_one_time() {
     assert_eq!(run.check(), (0, 0));
 }
 
-/// A backlog longer than what is read ahead: the answers are names of now, which can be wrong for
-/// events before a rename that was not read; nothing is lost.
+/// A backlog longer than what is read ahead: its survey tells the names that directories and files
+/// had at its beginning.
 #[test]
 fn a_backlog_longer_than_what_is_read_ahead() {
-    let mut run = Run::new(31, 2);
-    run.history.run(3_000).unwrap();
-    run.finish();
-    (0..2).for_each(|at| run.acknowledge(at));
-    run.history.run(60_000).unwrap();
-    run.restart();
-    run.finish();
-    let (wrong, _) = run.check();
-    assert!(wrong * 2 < 63_000, "{wrong}");
-    assert!(run.durable.iter().all(|events| !events.is_empty()));
+    for targets in [1, 2] {
+        let mut run = Run::new(31, targets);
+        run.history.run(3_000).unwrap();
+        run.finish();
+        (0..targets).for_each(|at| run.acknowledge(at));
+        run.history.run(60_000).unwrap();
+        run.restart();
+        run.finish();
+        let (wrong, incomplete) = run.check();
+        // Those of files of several names: of these the survey knows one.
+        assert!(wrong + incomplete < 63, "{wrong} {incomplete}");
+    }
 }
 
 /// A log that stands still holds up the others for a bounded time.

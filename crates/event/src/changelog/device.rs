@@ -36,6 +36,11 @@ pub trait ChangelogDevice: Send {
     /// Of kind `NotFound`: the user is not registered, or needs no records up to there already.
     fn clear(&mut self, user: ChangelogUser, index: u64) -> io::Result<()>;
 
+    /// Whether a scan can go back to records that were read before.
+    fn can_go_back(&self) -> bool {
+        true
+    }
+
     /// A descriptor that is readable when [`Self::read`] has records; `None` if there is none, or
     /// if the scan has come to its end.
     fn readable(&self) -> Option<BorrowedFd<'_>>;

@@ -166,6 +166,10 @@ impl ChangelogDevice for ChangelogLines {
         Ok(())
     }
 
+    fn can_go_back(&self) -> bool {
+        false
+    }
+
     fn readable(&self) -> Option<BorrowedFd<'_>> {
         (!self.is_at_end).then(|| self.file.as_fd())
     }

@@ -26,6 +26,8 @@ pub struct MergeOptions {
     pub batch_records_max: usize,
     /// Longest time that a record waits for other logs, in ns.
     pub hold_ns: i64,
+    /// Longest time that a record waits while another log is surveyed after a start, in ns.
+    pub survey_hold_ns: i64,
     /// Most that the clocks of servers and of this node differ, and that a record needs until it
     /// can be read, in ns.
     pub skew_ns: i64,
@@ -38,6 +40,7 @@ impl Default for MergeOptions {
             events_max: 8_192,
             batch_records_max: 1_024,
             hold_ns: 5_000_000_000,
+            survey_hold_ns: 120_000_000_000,
             skew_ns: 500_000_000,
         }
     }
@@ -85,6 +88,8 @@ pub(crate) struct MergedLog {
     read_to_ns: i64,
     /// Whether others wait for it.
     is_live: bool,
+    /// Whether others wait for it longer, since it is being surveyed.
+    pub(crate) is_surveying: bool,
     /// Whether recording was off before the next record; unknown is as off.
     was_off: bool,
     /// The first record of a rename of an old server, which waits for the second.
@@ -102,6 +107,7 @@ impl MergeState {
             events: VecDeque::new(),
             read_to_ns: i64::MIN,
             is_live: true,
+            is_surveying: false,
             was_off: is_resumed,
             half_rename: None,
             gaps: 0,
@@ -204,6 +210,9 @@ impl MergeState {
         let others = self.logs.iter().enumerate();
         let mut others = others.filter(|(other, log)| *other != at && log.is_live);
         let is_next = others.all(|(_, log)| {
+            if log.is_surveying {
+                return false;
+            }
             let read_to_ns = log
                 .queue
                 .front()
@@ -211,9 +220,16 @@ impl MergeState {
             time_ns <= read_to_ns
         });
         let log = &self.logs[at];
+        let is_surveying = self.logs.iter().any(|log| log.is_live && log.is_surveying);
         let has_waited = |item: &LogItem| {
-            now_ns.saturating_sub(item.read_ns) >= self.options.hold_ns
-                || log.queue.len() >= self.options.ahead_records_max
+            let waited_ns = now_ns.saturating_sub(item.read_ns);
+            match is_surveying {
+                true => waited_ns >= self.options.survey_hold_ns,
+                false => {
+                    waited_ns >= self.options.hold_ns
+                        || log.queue.len() >= self.options.ahead_records_max
+                }
+            }
         };
         is_next || log.queue.front().is_some_and(has_waited)
     }

@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 
 use super::device::{ChangelogDevice, ChangelogUser, is_passing};
 use super::record::{ChangelogRecord, RECORD_BYTES_MAX};
+use super::survey::FirstNames;
 use crate::collector::CollectorFault;
 
 /// Most indexes that a log can jump over: a greater jump is a record that makes no sense.
@@ -16,6 +17,8 @@ const JUMP_MAX: u64 = 1 << 40;
 const SCAN_WAIT_NS_MAX: i64 = 10_000_000_000;
 /// Most scans that are begun anew in one call because of records that make no sense.
 const RESCANS_MAX: usize = 16;
+/// Most buffers that are surveyed in one call.
+const SURVEY_READS_MAX: usize = 16;
 
 /// How a log is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,11 @@ pub struct ReaderOptions {
     pub late_records_max: usize,
     /// What a missing index means.
     pub missing: MissingIndex,
+    /// Most records of a backlog that are surveyed before they are read. Where the backlog is
+    /// longer, paths of its events can have the names of now.
+    pub survey_records_max: usize,
+    /// Most names that the survey remembers.
+    pub survey_names_max: usize,
 }
 
 impl Default for ReaderOptions {
@@ -41,6 +49,8 @@ impl Default for ReaderOptions {
             late_ns: 2_000_000_000,
             late_records_max: 8_192,
             missing: MissingIndex::Lost,
+            survey_records_max: 20_000_000,
+            survey_names_max: 500_000,
         }
     }
 }
@@ -87,6 +97,8 @@ pub(crate) enum ReadTo {
     Waiting,
     /// There was no room for more.
     Room,
+    /// The log is being surveyed.
+    Survey,
 }
 
 /// The reader of one log.
@@ -96,6 +108,10 @@ pub(crate) struct LogReader {
     options: ReaderOptions,
     buffer: Box<[u8]>,
     scan: Scan,
+    /// The survey and the number of its records so far; `None` after it.
+    survey: Option<(FirstNames, usize)>,
+    /// What the survey has found.
+    pub(crate) surveyed: Option<FirstNames>,
     /// Index of the next record in order; `None` before the first one, if it may have any index.
     expected: Option<u64>,
     /// The indexes that were last taken for lost, or that are before the first record.
@@ -134,12 +150,15 @@ impl LogReader {
         resume: Option<u64>,
     ) -> Self {
         let bytes = options.buffer_bytes.max(RECORD_BYTES_MAX);
+        let survey = device.can_go_back().then(Default::default);
         Self {
             device,
             user,
             options,
             buffer: vec![0; bytes].into(),
             scan: Scan::None { next_ns: i64::MIN },
+            survey,
+            surveyed: None,
             expected: resume.map(|index| index.saturating_add(1)),
             lost: 0..=resume.unwrap_or(0),
             skip: 0,
@@ -159,6 +178,14 @@ impl LogReader {
         items_max: usize,
         now: (i64, i64),
     ) -> Result<ReadTo, CollectorFault> {
+        if let Some((mut names, mut records)) = self.survey.take() {
+            let read_to = self.survey(&mut names, &mut records, now);
+            if !matches!(read_to, Ok(ReadTo::End(_))) {
+                self.survey = Some((names, records));
+                return read_to;
+            }
+            self.surveyed = Some(names);
+        }
         let mut rescans = 0;
         let read_to = loop {
             if items.len() >= items_max {
@@ -192,6 +219,49 @@ impl LogReader {
         };
         self.give_up_late(items, now.1);
         Ok(read_to)
+    }
+
+    /// Surveys a part of the log; the result is its end when the survey is done.
+    fn survey(
+        &mut self,
+        names: &mut FirstNames,
+        records: &mut usize,
+        now: (i64, i64),
+    ) -> Result<ReadTo, CollectorFault> {
+        for _ in 0..SURVEY_READS_MAX {
+            let Some(since) = self.begin_scan(now)? else {
+                return Ok(ReadTo::Waiting);
+            };
+            let filled = match self.device.read(&mut self.buffer) {
+                Ok(filled) => filled.min(self.buffer.len()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if is_passing(error.kind()) => return Ok(ReadTo::Waiting),
+                Err(error) => {
+                    self.end_scan(now);
+                    return Err(self.fault("read", error));
+                }
+            };
+            let mut rest = &self.buffer[..filled];
+            while let Ok((record, length)) = ChangelogRecord::parse(rest) {
+                names.take(&record);
+                *records += 1;
+                rest = &rest[length..];
+            }
+            // Behind a record that makes no sense nothing is known.
+            let is_over = filled == 0 || !rest.is_empty();
+            let is_full = *records >= self.options.survey_records_max
+                || names.len() >= self.options.survey_names_max;
+            if is_over || is_full {
+                self.scan = Scan::None { next_ns: now.1 };
+                return Ok(ReadTo::End(since));
+            }
+        }
+        Ok(ReadTo::Survey)
+    }
+
+    /// Whether the survey is under way.
+    pub(crate) fn is_surveying(&self) -> bool {
+        self.survey.is_some()
     }
 
     /// Tells the target that records up to `index` are durable here. It never clears 0, which means

@@ -19,6 +19,7 @@ struct Script {
     clears: Vec<(u32, u64)>,
     clear_fault: Option<io::ErrorKind>,
     scan_fault: Option<io::ErrorKind>,
+    goes_back: bool,
 }
 
 #[derive(Clone, Default)]
@@ -56,6 +57,10 @@ impl ChangelogDevice for Scripted {
         let mut script = self.0.lock().unwrap();
         script.clears.push((user.0, index));
         script.clear_fault.map_or(Ok(()), |kind| Err(kind.into()))
+    }
+
+    fn can_go_back(&self) -> bool {
+        self.0.lock().unwrap().goes_back
     }
 
     fn readable(&self) -> Option<BorrowedFd<'_>> {
@@ -261,4 +266,43 @@ fn a_read_stops_where_there_is_no_room() {
     let mut items = VecDeque::new();
     let read_to = reader.read(&mut items, 2, (5, 0)).unwrap();
     assert_eq!((items.len(), read_to), (3, ReadTo::Room));
+}
+
+#[test]
+fn a_backlog_is_surveyed_before_it_is_read() {
+    let device = Scripted::default();
+    device.0.lock().unwrap().goes_back = true;
+    let options = ReaderOptions::default();
+    let mut reader = LogReader::new(Box::new(device.clone()), None, options, Some(0));
+    device.reads(&records(&[1, 2]));
+    device.fails(io::ErrorKind::WouldBlock);
+    assert_eq!(read(&mut reader, 0), (vec![], ReadTo::Waiting));
+    device.fails(io::ErrorKind::TimedOut);
+    let mut items = VecDeque::new();
+    assert!(reader.read(&mut items, 10, (5, 0)).is_err());
+    assert!(reader.is_surveying());
+    // The end of the log ends the survey, and the log is read from its beginning.
+    let poll = ReaderOptions::default().poll_ns;
+    device.reads(&records(&[1, 2]));
+    device.reads(&[]);
+    device.reads(&records(&[1, 2]));
+    assert_eq!(read(&mut reader, poll), (vec![1, 2], END));
+    assert!(!reader.is_surveying() && reader.surveyed.is_some());
+    assert_eq!(device.take_scans(), [1, 1, 1]);
+}
+
+#[test]
+fn a_survey_is_bounded() {
+    let device = Scripted::default();
+    device.0.lock().unwrap().goes_back = true;
+    let options = ReaderOptions {
+        survey_records_max: 4,
+        ..ReaderOptions::default()
+    };
+    let mut reader = LogReader::new(Box::new(device.clone()), None, options, Some(0));
+    for _ in 0..2 {
+        device.reads(&records(&[1, 2]));
+    }
+    device.reads(&records(&[1]));
+    assert_eq!(read(&mut reader, 0), (vec![1], END));
 }

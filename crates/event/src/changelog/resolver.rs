@@ -21,6 +21,7 @@ use super::places::{FidLink, GoneFids, LinkTable};
 use super::reader::{LogContent, LogItem};
 use super::record::ChangelogRecord;
 use super::record_type::RecordType;
+use super::survey::FirstNames;
 use super::window::{NameChanges, has_others, is_name};
 use crate::directories::{DirectoryTable, PathFault, PathOf};
 
@@ -93,6 +94,8 @@ pub(crate) struct Resolver {
     table: DirectoryTable,
     links: LinkTable,
     gone: GoneFids,
+    /// Names of the future that surveys have found.
+    first_names: FirstNames,
     paths: Box<dyn FidPaths>,
     options: ResolverOptions,
     /// FIDs that were asked for so far.
@@ -119,6 +122,7 @@ impl Resolver {
             table: DirectoryTable::new(options.directories_max.max(1)),
             links: LinkTable::new(options.files_max),
             gone: GoneFids::new(options.gone_max),
+            first_names: FirstNames::default(),
             paths,
             options,
             asked: 0,
@@ -140,6 +144,11 @@ impl Resolver {
         self.gone.clear();
         self.is_full = false;
         self.insert_root();
+    }
+
+    /// Takes in what the survey of a log has found.
+    pub(crate) fn learn(&mut self, names: FirstNames) {
+        self.first_names.merge(names);
     }
 
     fn insert_root(&mut self) {
@@ -172,10 +181,15 @@ impl Resolver {
                 break;
             }
             let mut changes = NameChanges::of(list.iter().map(|(fid, _)| *fid), ahead());
-            let mut found: Vec<_> = list
-                .iter()
-                .map(|(fid, _)| changes.names_before(*fid))
-                .collect();
+            let mut found = Vec::with_capacity(list.len());
+            for (fid, _) in &list {
+                let mut before = changes.names_before(*fid);
+                if let Some(link) = self.first_names.get(*fid).filter(|_| before.is_unclear()) {
+                    before.links.push(link.clone());
+                    before.is_to_ask = false;
+                }
+                found.push(before);
+            }
             let gone = &self.gone;
             let to_ask = (0..list.len()).filter(|at| {
                 let is_gone = gone.has(list[*at].0);
@@ -395,6 +409,7 @@ impl Resolver {
 
     /// Applies what a record changes.
     pub(crate) fn apply(&mut self, record: &ChangelogRecord<'_>) {
+        self.first_names.pass(record);
         let (target, parent, name) = (record.target, record.parent, record.name);
         match record.record_type() {
             Some(RecordType::Mkdir) if is_name(name) => {

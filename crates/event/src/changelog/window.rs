@@ -44,6 +44,13 @@ pub(crate) struct NamesBefore {
     pub(crate) is_to_ask: bool,
 }
 
+impl NamesBefore {
+    /// Whether the records tell nothing of the file.
+    pub(crate) fn is_unclear(&self) -> bool {
+        self.links.is_empty() && self.gained.is_empty() && self.is_to_ask
+    }
+}
+
 impl NameChanges {
     /// Collects the changes of these files.
     pub(crate) fn of<'a>(
