@@ -1,11 +1,11 @@
 //! The ChangeLogs of Lustre: a collector of file events for each metadata target.
 //!
 //! ```text
-//! device -> LogReader -> ChangelogMerge (all targets of a file system, by time) -> Resolver -> events
+//! device -> LogReader -> ChangelogMerge (all targets, by time) -> Resolver -> events
 //! ```
 //!
-//! It needs no library of Lustre and no ioctl: the character device of a client gives binary records
-//! and takes orders to clear, and an extended attribute gives the places of files. The facts about
+//! It needs no library of Lustre and no ioctl: the character device of a client gives binary
+//! records and takes orders to clear, and an extended attribute gives the places of files. The facts about
 //! formats are those of Lustre 2.17 and of published lines of older versions.
 
 mod collector;
@@ -16,6 +16,7 @@ mod device;
 mod fid;
 #[doc(hidden)]
 pub mod history;
+mod item;
 mod lines;
 mod merge;
 #[cfg(test)]

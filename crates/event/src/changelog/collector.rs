@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use super::device::{ChangelogDevice, ChangelogUser};
+use super::item::LogItem;
 use super::merge::ChangelogMerge;
 use super::reader::{LogReader, ReadTo, ReaderOptions};
 use crate::collector::{Collected, Collector, CollectorFault, CollectorStatus};
@@ -32,7 +33,7 @@ pub struct ChangelogCollector {
     /// Number of the log in the merge.
     log: usize,
     reader: LogReader,
-    items: VecDeque<crate::changelog::reader::LogItem>,
+    items: VecDeque<LogItem>,
     /// Index of the last event that was handed out.
     index: u64,
     events: u64,

@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::convert::{Mark, event_of, gap_of};
-use super::reader::{LogContent, LogItem, ReadTo};
+use super::item::{LogContent, LogItem};
+use super::reader::ReadTo;
 use super::record::ChangelogRecord;
 use super::record_type::RecordType;
 use super::resolver::{FidPaths, Resolver, ResolverOptions};

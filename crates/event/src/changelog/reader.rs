@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 
 use super::device::{ChangelogDevice, ChangelogUser, is_passing};
+use super::item::{LogContent, LogItem};
 use super::record::{ChangelogRecord, RECORD_BYTES_MAX};
 use super::survey::FirstNames;
 use crate::collector::CollectorFault;
@@ -62,29 +63,6 @@ pub enum MissingIndex {
     Lost,
     /// The client's kernel hands out records of some types only (`OBD_IOC_CHANGELOG_FILTER`).
     Filtered,
-}
-
-/// Something in the order of a log, which waits for the other logs.
-#[derive(Debug)]
-pub(crate) struct LogItem {
-    pub(crate) index: u64,
-    /// Time of the event, in ns since the epoch.
-    pub(crate) time_ns: i64,
-    /// When it was read, in ns of the monotonic clock.
-    pub(crate) read_ns: i64,
-    pub(crate) content: LogContent,
-}
-
-/// What an item is.
-#[derive(Debug)]
-pub(crate) enum LogContent {
-    /// A record, in bytes that parse.
-    Record(Box<[u8]>),
-    /// Indexes from this one up to that of the item are missing.
-    Gap {
-        /// The first missing index.
-        first: u64,
-    },
 }
 
 /// How far a call has come.
@@ -390,8 +368,8 @@ impl LogReader {
         rescan
     }
 
-    /// The index from which to scan on behind bytes that make no sense; `before` is the record before
-    /// them in the buffer. Each time it is a greater one.
+    /// The index from which to scan on behind bytes that make no sense; `before` is the record
+    /// before them in the buffer. Each time it is a greater one.
     fn behind_senseless(&self, rest: &[u8], before: Option<u64>) -> u64 {
         let index = rest.get(8..16).and_then(|bytes| bytes.try_into().ok());
         let index = u64::from_ne_bytes(index.unwrap_or_default());

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::device::{ChangelogDevice, ChangelogUser};
+use super::item::{LogContent, LogItem};
 use super::reader::*;
 use super::record::{ChangelogRecord, RECORD_BYTES_MAX};
 

@@ -51,7 +51,8 @@ pub struct ChangelogRecord<'a> {
     pub previous: u64,
     /// Time as the server writes it: seconds times 2^30, and nanoseconds.
     pub time: u64,
-    /// The file or directory; for a rename, the one that was replaced; for a migration, the new FID.
+    /// The file or directory; for a rename, the one that was replaced; for a migration, the new
+    /// FID.
     pub target: Fid,
     /// The directory of the name.
     pub parent: Fid,

@@ -1,24 +1,31 @@
 //! Paths at the time of an event, from the records themselves as far as they tell.
 //!
 //! The resolver applies the records of all logs of a file system in the order of their times. It
-//! knows parent and name of each directory ([`DirectoryTable`]) and of the files that were seen last,
-//! so that most paths need no question. What is unknown is looked for in the records that were read
-//! ahead: the first one that moves or removes a name tells that it was there before. Only then is
-//! the file system asked, for many FIDs at once, and for each one once in a batch of records. Its
+//! knows parent and name of each directory ([`DirectoryTable`]) and of the files that were seen
+//! last, so that most paths need no question. What is unknown is looked for in the records that were
+//! read ahead: the first one that moves or removes a name tells that it was there before. Only then
+//! is the file system asked, for many FIDs at once, and for each one once in a batch of records. Its
 //! answers are names of *now*; a name that a record read ahead has given is not taken.
 //!
 //! What cannot be known: if a directory is unknown here, and was renamed after the last record that
 //! has been read, the answer is its new name already, and paths of events before have the new name.
-//! This happens after a start with a backlog longer than what is read ahead, and in the moment
-//! between reading and asking. A directory that was removed after the last record read has no name
-//! any more: paths below it are marked as incomplete.
+//! After a start the backlog is surveyed for such names. So it happens
+//!
+//! * if the backlog is longer than what is surveyed, and with files of several names;
+//! * later, if a directory that is still unknown is renamed behind what is read ahead, and in the
+//!   moment between reading and asking;
+//! * after a start with several logs: a rename that is durable and cleared in one log is not known
+//!   to events before it that another log tells again.
+//!
+//! A directory that was removed after the last record read has no name any more: paths below it are
+//! marked as incomplete.
 
 use std::collections::HashSet;
 use std::io;
 
 use super::fid::{Fid, FidHash};
+use super::item::{LogContent, LogItem};
 use super::places::{FidLink, GoneFids, LinkTable};
-use super::reader::{LogContent, LogItem};
 use super::record::ChangelogRecord;
 use super::record_type::RecordType;
 use super::survey::FirstNames;
@@ -309,7 +316,8 @@ impl Resolver {
         }
     }
 
-    /// Moves a directory of which only the links are known into the table, and tells whether it did.
+    /// Moves a directory of which only the links are known into the table, and tells whether it
+    /// did.
     fn promote(&mut self, fid: Fid) -> bool {
         if self.links.get(fid).is_empty() || self.table.has(fid.id()) {
             return false;

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use super::fid::{Fid, FidHash};
+use super::item::{LogContent, LogItem};
 use super::places::FidLink;
-use super::reader::{LogContent, LogItem};
 use super::record::{ChangelogRecord, fids_of};
 use super::record_type::RecordType;
 
