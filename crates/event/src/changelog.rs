@@ -5,8 +5,8 @@
 //! ```
 //!
 //! It needs no library of Lustre and no ioctl: the character device of a client gives binary
-//! records and takes orders to clear, and an extended attribute gives the places of files. The facts about
-//! formats are those of Lustre 2.17 and of published lines of older versions.
+//! records and takes orders to clear, and an extended attribute gives the places of files. The
+//! facts about formats are those of Lustre 2.17 and of published lines of older versions.
 
 mod collector;
 #[cfg(test)]

@@ -155,7 +155,7 @@ impl Collector for ChangelogCollector {
             gaps: log.gaps,
             is_walking: self.reader.is_surveying(),
             unresolved: log.unresolved,
-            senseless: log.senseless + self.reader.senseless,
+            senseless: log.senseless + self.reader.senseless(),
             trouble,
             ..CollectorStatus::default()
         }

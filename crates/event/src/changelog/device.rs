@@ -36,6 +36,11 @@ pub trait ChangelogDevice: Send {
     /// Of kind `NotFound`: the user is not registered, or needs no records up to there already.
     fn clear(&mut self, user: ChangelogUser, index: u64) -> io::Result<()>;
 
+    /// Number of records that the device itself could not read.
+    fn refused(&self) -> u64 {
+        0
+    }
+
     /// Whether a scan can go back to records that were read before.
     fn can_go_back(&self) -> bool {
         true

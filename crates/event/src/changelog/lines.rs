@@ -59,11 +59,6 @@ impl ChangelogLines {
         })
     }
 
-    /// Number of lines that were no record, or could be read in two ways.
-    pub fn refused(&self) -> u64 {
-        self.refused
-    }
-
     /// Takes the whole lines out of what was read.
     fn split(&mut self) {
         let mut partial = std::mem::take(&mut self.partial);
@@ -164,6 +159,11 @@ impl ChangelogDevice for ChangelogLines {
 
     fn clear(&mut self, _user: ChangelogUser, _index: u64) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Number of lines that were no record, or could be read in two ways.
+    fn refused(&self) -> u64 {
+        self.refused
     }
 
     fn can_go_back(&self) -> bool {

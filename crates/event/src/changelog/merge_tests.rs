@@ -465,7 +465,7 @@ fn a_full_table_and_few_questions_are_reported() {
 fn lines_give_the_same_events() {
     let situation = Situation::new();
     let path = situation.path(0);
-    let lines = "\
+    let lines = "a line of another program\n\
         1 02MKDIR 15:15:21.977666834 2018.01.09 0x0 t=[0x200000400:0x2:0x0] j=mkdir.500 ef=0xf \
         u=500:500 nid=10.128.11.159@tcp p=[0x200000007:0x1:0x0] pics\n\
         2 01CREAT 15:15:36.687592024 2018.01.09 0x0 t=[0x200000400:0x3:0x0] \
@@ -495,4 +495,5 @@ fn lines_give_the_same_events() {
     assert!(events[3].flags.has(CUT.with(OLD_CUT)));
     assert_eq!(&*events[0].detail, "nid=10.128.11.159@tcp");
     assert_eq!((events[0].uid, &*events[0].job), (Some(500), "mkdir.500"));
+    assert_eq!(collector.status().senseless, 1);
 }

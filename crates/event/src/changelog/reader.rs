@@ -106,7 +106,7 @@ pub(crate) struct LogReader {
     /// Index of the last event that was durable at the start.
     resumed: u64,
     /// Records that made no sense or came after their index was taken for lost.
-    pub(crate) senseless: u64,
+    senseless: u64,
 }
 
 /// What the device does.
@@ -235,6 +235,11 @@ impl LogReader {
             }
         }
         Ok(ReadTo::Survey)
+    }
+
+    /// Number of records that made no sense.
+    pub(crate) fn senseless(&self) -> u64 {
+        self.senseless + self.device.refused()
     }
 
     /// Whether the survey is under way.

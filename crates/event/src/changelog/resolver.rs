@@ -2,10 +2,10 @@
 //!
 //! The resolver applies the records of all logs of a file system in the order of their times. It
 //! knows parent and name of each directory ([`DirectoryTable`]) and of the files that were seen
-//! last, so that most paths need no question. What is unknown is looked for in the records that were
-//! read ahead: the first one that moves or removes a name tells that it was there before. Only then
-//! is the file system asked, for many FIDs at once, and for each one once in a batch of records. Its
-//! answers are names of *now*; a name that a record read ahead has given is not taken.
+//! last, so that most paths need no question. What is unknown is looked for in the records that
+//! were read ahead: the first one that moves or removes a name tells that it was there before. Only
+//! then is the file system asked, for many FIDs at once, and for each one once in a batch of
+//! records. Its answers are names of *now*; a name that a record read ahead has given is not taken.
 //!
 //! What cannot be known: if a directory is unknown here, and was renamed after the last record that
 //! has been read, the answer is its new name already, and paths of events before have the new name.

@@ -3,8 +3,8 @@
 //!
 //! The file `records` has the binary records; the directory `users` has a file for each registered
 //! user with the index up to which the user has cleared; the file `purged` has the index up to
-//! which records are no longer handed out. The rules of registering, clearing and purging are those of a
-//! metadata target. Nothing is cut off the file, so that a long demonstration needs its space.
+//! which records are no longer handed out. The rules of registering, clearing and purging are those
+//! of a metadata target. Nothing is cut off the file, so that a long demonstration needs its space.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};

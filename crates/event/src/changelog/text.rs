@@ -1,8 +1,8 @@
 //! Lines as `lfs changelog` prints them, of all versions whose lines have been published.
 //!
 //! The lines are made for people: names are printed as they are, so that a name with a line break
-//! or with ` s=[` in it can look like something else. A line that can be read in two ways is refused.
-//! Whoever can read the device reads binary records.
+//! or with ` s=[` in it can look like something else. A line that can be read in two ways is
+//! refused. Whoever can read the device reads binary records.
 
 use thiserror::Error;
 
