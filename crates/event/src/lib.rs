@@ -9,6 +9,7 @@
 //! The crate stands alone because it parses foreign bytes, and because its parts are tested without
 //! an agent. It keeps nothing on disk but the snapshots of trees.
 
+pub mod changelog;
 mod collector;
 mod directories;
 mod event;
