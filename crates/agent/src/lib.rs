@@ -69,5 +69,5 @@ pub use fabric::ClusterConfig;
 pub use look::{LookDocuments, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;
-pub use watches::{EventConfig, WatchConfig};
+pub use watches::{ChangelogConfig, EventConfig, WatchConfig};
 pub use who::MOVING_BYTES_PER_SECOND_MIN;

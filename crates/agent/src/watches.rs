@@ -25,7 +25,8 @@ use tracing::warn;
 
 use crate::refusal::{StatementAnswer, StatementRefusal};
 
-pub use config::{EventConfig, WatchConfig};
+use collectors::SourceSpec;
+pub use config::{ChangelogConfig, EventConfig, WatchConfig};
 use source_thread::SourceThread;
 
 /// Most watches: each has a thread.
@@ -76,12 +77,15 @@ impl Watches {
         });
         let watches = Self {
             shared,
-            configured: config.watch.iter().map(WatchConfig::source).collect(),
+            configured: config.sources().collect(),
             running: Mutex::default(),
         };
-        for watch in &config.watch {
-            if let Err(error) = watches.add(&mut watches.lock(), watch) {
-                warn!(watch = watch.source(), error, "a tree is not watched");
+        let trees = config.watch.iter().map(SourceSpec::of_watch);
+        let changelogs = config.changelog.iter().flat_map(SourceSpec::of_changelogs);
+        for spec in trees.chain(changelogs) {
+            let name = spec.name.clone();
+            if let Err(error) = watches.add(&mut watches.lock(), spec) {
+                warn!(name, error, "the events of a source are not recorded");
             }
         }
         for (name, sql) in kept {
@@ -116,7 +120,7 @@ impl Watches {
                 }
                 // Its stream ends before another one of the same name begins.
                 drop(running.threads.remove(&name));
-                let added = self.add(&mut running, &watch);
+                let added = self.add(&mut running, SourceSpec::of_watch(&watch));
                 added.map_err(StatementRefusal::Internal)?;
                 Ok(json!({ "name": name, "path": watch.path }))
             }
@@ -152,14 +156,15 @@ impl Watches {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, running: &mut RunningWatches, watch: &WatchConfig) -> Result<(), String> {
+    fn add(&self, running: &mut RunningWatches, spec: SourceSpec) -> Result<(), String> {
         if running.threads.len() >= WATCHES_MAX {
             return Err(format!("there are {WATCHES_MAX} watches already"));
         }
-        let source = event_source(watch).map_err(|error| error.to_string())?;
-        let thread = SourceThread::start(&self.shared, watch.clone(), Arc::new(source));
+        let source = event_source(&spec).map_err(|error| error.to_string())?;
+        let name = spec.name.clone();
+        let thread = SourceThread::start(&self.shared, spec, Arc::new(source));
         let thread = thread.map_err(|error| format!("cannot start its thread: {error}"))?;
-        running.threads.insert(watch.source(), thread);
+        running.threads.insert(name, thread);
         Ok(())
     }
 }
@@ -194,12 +199,12 @@ impl WatchShared {
     }
 }
 
-/// The stream of a watch.
-fn event_source(watch: &WatchConfig) -> Result<EventSource, ModelError> {
+/// The stream of a source.
+fn event_source(spec: &SourceSpec) -> Result<EventSource, ModelError> {
     let uid = rustix::process::getuid().as_raw();
     let descriptor = Descriptor {
         name: Name::new(EVENT_STREAM)?,
-        labels: Labels::new([(SOURCE_LABEL.to_owned(), watch.source())])?,
+        labels: Labels::new([(SOURCE_LABEL.to_owned(), spec.name.clone())])?,
         value_type: ValueType::Bytes,
         unit: Unit::new("record")?,
         kind: Kind::State,
@@ -208,7 +213,7 @@ fn event_source(watch: &WatchConfig) -> Result<EventSource, ModelError> {
     Ok(EventSource {
         descriptor,
         value_bytes_max: RECORD_BYTES_MAX as u32,
-        reader: match &*watch.readers {
+        reader: match &*spec.readers {
             "all" => ScopeReader::All,
             _ => ScopeReader::User(uid),
         },

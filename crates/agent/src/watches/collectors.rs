@@ -1,20 +1,86 @@
 //! The collectors that a watch may have, opened as it is configured.
 
 use std::fs::DirBuilder;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use barograph_event::changelog::{
+    ChangelogCollector, ChangelogFile, ChangelogMerge, ChangelogOptions, ChangelogUser,
+    MergeOptions, MountPaths, ResolverOptions,
+};
 use barograph_event::{Collector, InotifyCollector, InotifyConfig, ScanCollector, TreeConfig};
 use barograph_model::fnv1a;
 
-use super::config::WatchConfig;
+use super::config::{ChangelogConfig, WatchConfig};
 
 /// Most bytes of the name of a file, without its ending.
 const NAME_BYTES_MAX: usize = 200;
 
-/// Opens the collector of a watch, which numbers its events after `last`. What it keeps over
-/// restarts is below `state_dir`.
-pub(super) fn open_collector(
+/// What opens the collector of a source, which numbers its events after the last that is recorded.
+/// What it keeps over restarts is in the given directory.
+pub(super) type OpenCollector =
+    Box<dyn FnMut(&Path, u64) -> Result<Box<dyn Collector>, String> + Send>;
+
+/// A source of events that is to be served.
+pub(super) struct SourceSpec {
+    /// Name of the source.
+    pub name: String,
+    /// The tree, or the mount point.
+    pub path: PathBuf,
+    /// The kind of its collector.
+    pub collector: String,
+    /// `owner` or `all`.
+    pub readers: String,
+    /// What opens its collector.
+    pub open: OpenCollector,
+}
+
+impl SourceSpec {
+    /// The source of a watched tree.
+    pub(super) fn of_watch(config: &WatchConfig) -> Self {
+        let watch = config.clone();
+        Self {
+            name: config.source(),
+            path: config.path.clone(),
+            collector: config.collector.clone(),
+            readers: config.readers.clone(),
+            open: Box::new(move |state_dir, last| open_tree(&watch, state_dir, last)),
+        }
+    }
+
+    /// The sources of a Lustre file system: one for each metadata target.
+    pub(super) fn of_changelogs(config: &ChangelogConfig) -> Vec<Self> {
+        let resolver = ResolverOptions {
+            root: config.mount.as_os_str().as_bytes().to_vec(),
+            directories_max: config.directories_max,
+            ..ResolverOptions::default()
+        };
+        let paths = Box::new(MountPaths::new(&config.mount));
+        let merge = ChangelogMerge::new(MergeOptions::default(), resolver, paths);
+        let source = |(target, user): (&String, &String)| {
+            let (merge, name, user) = (merge.clone(), target.clone(), ChangelogUser::parse(user));
+            Self {
+                name: target.clone(),
+                path: config.mount.clone(),
+                collector: "changelog".to_owned(),
+                readers: config.readers.clone(),
+                open: Box::new(move |_, last| {
+                    let device = Box::new(ChangelogFile::of_target(&name));
+                    let options = ChangelogOptions {
+                        user,
+                        resume: (last > 0).then_some(last),
+                        ..ChangelogOptions::default()
+                    };
+                    Ok(Box::new(ChangelogCollector::new(&merge, device, options)))
+                }),
+            }
+        };
+        config.targets.iter().map(source).collect()
+    }
+}
+
+fn open_tree(
     config: &WatchConfig,
     state_dir: &Path,
     last: u64,

@@ -16,8 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tracing::{debug, info};
 
 use super::WatchShared;
-use super::collectors::open_collector;
-use super::config::WatchConfig;
+use super::collectors::SourceSpec;
 use super::pump::{EventPump, EventSink, Settled};
 use super::recorded::RecordedEvents;
 
@@ -37,14 +36,14 @@ impl SourceThread {
     /// Starts the thread of a watch.
     pub(super) fn start(
         shared: &Arc<WatchShared>,
-        config: WatchConfig,
+        spec: SourceSpec,
         source: Arc<EventSource>,
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let run = SourceLoop {
             shared: Arc::clone(shared),
-            config,
+            spec,
             source,
             stop: Arc::clone(&stop),
             waker: waker.try_clone()?,
@@ -83,7 +82,7 @@ impl Drop for SourceThread {
 /// The state of the thread.
 struct SourceLoop {
     shared: Arc<WatchShared>,
-    config: WatchConfig,
+    spec: SourceSpec,
     source: Arc<EventSource>,
     stop: Arc<AtomicBool>,
     waker: OwnedFd,
@@ -103,8 +102,7 @@ impl SourceLoop {
                 }
             }
         }
-        let (reader, name) = (self.source.reader, self.config.source());
-        self.shared.tell(reader, &name, None);
+        self.shared.tell(self.source.reader, &self.spec.name, None);
         self.shared.door.end(&self.source);
     }
 
@@ -114,7 +112,7 @@ impl SourceLoop {
 
     /// Opens the stream and the collector, which goes on after the last event that is recorded.
     /// Returns the number of that event as well.
-    fn open(&self) -> Result<(Box<dyn Collector>, u64), String> {
+    fn open(&mut self) -> Result<(Box<dyn Collector>, u64), String> {
         let opened = self.shared.door.record(&self.source, Vec::new());
         let opened = opened.map_err(|fault| fault.to_string())?;
         let recorded = opened.archive.as_deref().map(|dir| RecordedEvents {
@@ -125,13 +123,13 @@ impl SourceLoop {
         let last = recorded.as_ref().map(RecordedEvents::last_index);
         let last = last.transpose()?.unwrap_or(0);
         let state_dir = &self.shared.state_dir;
-        let mut collector = open_collector(&self.config, state_dir, last)?;
+        let mut collector = (self.spec.open)(state_dir, last)?;
         let unknown = collector.learns_from().filter(|(from, _)| *from <= last);
         if let Some(((from, from_ns), recorded)) = unknown.zip(recorded) {
             let events = recorded.since(from, from_ns)?;
             events.iter().for_each(|event| collector.learn(event));
         }
-        info!(watch = self.config.source(), last, "a tree is watched");
+        info!(watch = self.spec.name, last, "a tree is watched");
         Ok((collector, last))
     }
 
@@ -179,25 +177,22 @@ impl SourceLoop {
 
     fn row(&self) -> WatchesRow {
         WatchesRow {
-            name: self.config.source(),
-            path: self.config.path.to_string_lossy().into_owned(),
-            collector: self.config.collector.clone(),
+            name: self.spec.name.clone(),
+            path: self.spec.path.to_string_lossy().into_owned(),
+            collector: self.spec.collector.clone(),
             ..WatchesRow::default()
         }
     }
 
     fn tell_trouble(&self, trouble: &str) {
-        debug!(
-            watch = self.config.source(),
-            trouble, "a tree is not watched now"
-        );
+        debug!(watch = self.spec.name, trouble, "a tree is not watched now");
         let row = WatchesRow {
             state: "failed".into(),
             trouble: trouble.to_owned(),
             ..self.row()
         };
-        let name = self.config.source();
-        self.shared.tell(self.source.reader, &name, Some(row));
+        let name = &self.spec.name;
+        self.shared.tell(self.source.reader, name, Some(row));
     }
 
     fn tell(&mut self, pump: &EventPump<DoorSink>) {
@@ -225,8 +220,8 @@ impl SourceLoop {
             trouble: status.trouble,
             ..self.row()
         };
-        let name = self.config.source();
-        self.shared.tell(self.source.reader, &name, Some(row));
+        let name = &self.spec.name;
+        self.shared.tell(self.source.reader, name, Some(row));
     }
 }
 
