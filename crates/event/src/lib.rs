@@ -12,9 +12,11 @@
 mod collector;
 mod directories;
 mod event;
+mod fanotify;
 mod record;
 
 pub use collector::{Collected, Collector, CollectorFault, CollectorStatus};
 pub use directories::{DirectoryTable, PathFault, PathOf};
 pub use event::{EventFlags, EventKind, FileEvent, NativeRecord, ObjectId, PATH_BYTES_MAX};
+pub use fanotify::{FanotifyCollector, FanotifyConfig, FanotifyGroup};
 pub use record::{RECORD_BYTES_MAX, RecordFault, decode, encode};
