@@ -3,6 +3,7 @@
 //! They come from the text that the kernel shows of an inotify instance, which has the file handle
 //! of each watched object. The watches exist only for the moment of reading.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -33,6 +34,9 @@ pub(super) struct HandleReader {
     fsid: u64,
     /// The device of the file system as the kernel shows it.
     device: Vec<u8>,
+    /// Words of handles that were the inode number for all objects so far, as bits. File systems
+    /// have it at one place.
+    inode_words: Cell<u32>,
 }
 
 impl HandleReader {
@@ -42,6 +46,7 @@ impl HandleReader {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
             fsid: rustix::fs::fstatvfs(base)?.f_fsid,
             device: Vec::new(),
+            inode_words: Cell::new(u32::MAX),
         };
         let path = format!("/proc/self/fd/{}/.", base.as_raw_fd());
         let watch = inotify::add_watch(&reader.inotify, path, WatchFlags::DELETE_SELF)?;
@@ -54,6 +59,7 @@ impl HandleReader {
         })?;
         reader.device = shown.device.to_vec();
         let id = shown.id(reader.fsid);
+        reader.learn_inode_words(&shown);
         Ok((reader, id))
     }
 
@@ -73,6 +79,20 @@ impl HandleReader {
             self.some(directory, &names[found.len()..end], &mut found)?;
         }
         Ok(found)
+    }
+
+    /// The low half of the inode number of an object, from its handle; `None` if the file system
+    /// does not have it there.
+    pub(super) fn inode(&self, handle: &[u8]) -> Option<u32> {
+        let at = self.inode_words.get().trailing_zeros() as usize;
+        words(handle).nth(at)
+    }
+
+    fn learn_inode_words(&self, shown: &ShownWatch<'_>) {
+        let are_inode = words(&shown.handle).map(|word| word == shown.inode);
+        let bits = are_inode.enumerate().filter(|(_, is_inode)| *is_inode);
+        let bits = bits.fold(0, |bits, (at, _)| bits | 1 << at);
+        self.inode_words.set(self.inode_words.get() & bits);
     }
 
     /// The identities of the first names, of one at least.
@@ -121,6 +141,7 @@ impl HandleReader {
             // Two names of one object share a watch.
             for (at, _) in at.filter(|(_, watch)| **watch == Some(shown.watch)) {
                 if shown.device == self.device {
+                    self.learn_inode_words(&shown);
                     found[start + at] = Identity::Known(shown.id(self.fsid));
                 }
             }
@@ -143,9 +164,17 @@ impl HandleReader {
     }
 }
 
+/// The words of a handle, which has 32 at most.
+fn words(handle: &[u8]) -> impl Iterator<Item = u32> {
+    let (words, _) = handle.as_chunks::<4>();
+    words.iter().map(|word| u32::from_ne_bytes(*word))
+}
+
 /// A line about a watch.
 struct ShownWatch<'a> {
     watch: i32,
+    /// The low half of the inode number.
+    inode: u32,
     device: &'a [u8],
     kind: i32,
     handle: Vec<u8>,
@@ -164,6 +193,7 @@ impl<'a> ShownWatch<'a> {
             let text = std::str::from_utf8(field(key)?).ok()?;
             u32::from_str_radix(text, 16).ok()
         };
+        let inode = std::str::from_utf8(field("ino")?).ok()?;
         let digits = field("f_handle")?;
         let length = number("fhandle-bytes")? as usize;
         if length > HANDLE_BYTES_MAX || digits.len() != 2 * length {
@@ -174,6 +204,7 @@ impl<'a> ShownWatch<'a> {
         let bytes = pairs.map(|pair| Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8));
         Some(Self {
             watch: number("wd")?.cast_signed(),
+            inode: u64::from_str_radix(inode, 16).ok()? as u32,
             device: field("sdev")?,
             kind: number("fhandle-type")?.cast_signed(),
             handle: bytes.collect::<Option<_>>()?,
@@ -242,6 +273,8 @@ mod tests {
         assert!(!found.contains(&Identity::Known(id)));
         let itself = reader.identities(file.as_fd(), &[b".".to_vec()]).unwrap();
         assert_eq!(itself, [Identity::Known(id)]);
+        // Both ext4 and tmpfs have the inode number in their handles.
+        assert_eq!(reader.inode_words.get().count_ones(), 1);
         let mut different: Vec<_> = found.iter().map(|found| format!("{found:?}")).collect();
         different.sort();
         different.dedup();

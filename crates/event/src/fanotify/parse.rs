@@ -117,6 +117,8 @@ pub(crate) struct RawEvent<'a> {
     pub(crate) has_descriptor: bool,
     /// The object.
     pub(crate) target: Option<ObjectId>,
+    /// The bytes of the handle of the object; empty if there is none.
+    pub(crate) handle: &'a [u8],
     /// The place of the object.
     pub(crate) place: Option<RawPlace<'a>>,
     /// The place before a rename.
@@ -172,7 +174,12 @@ fn records<'a>(bytes: &'a [u8], event: &mut RawEvent<'a>) -> Option<()> {
         let body = rest.get(HEADER_BYTES..length)?;
         rest = &rest[length..];
         match kind {
-            info::FID => event.target = Some(handle(body)?.0),
+            info::FID => {
+                let (target, rest) = handle(body)?;
+                event.target = Some(target);
+                // The handle is what lies between its length and type, and what follows it.
+                event.handle = body.get(16..body.len() - rest.len())?;
+            }
             info::DFID => {
                 let directory = handle(body)?.0;
                 event.place = Some(RawPlace {
@@ -318,6 +325,7 @@ mod tests {
         assert_eq!((new.directory, new.name), (of(&[2; 12]).id(5), &b"new\n\xff"[..]));
         assert_eq!(events[0].target, Some(of(&[3; 8]).id(5)));
         assert_eq!((events[0].pid, events[0].place), (7, None));
+        assert_eq!(events[0].handle, [3; 8]);
         assert_eq!(events[1].error, Some((117, 3)));
         assert!(events[2].has(mask::Q_OVERFLOW) && !events[2].has_descriptor);
     }

@@ -96,6 +96,13 @@ impl Run {
         }
     }
 
+    /// The last place of an object, as far as the events say.
+    pub(super) fn place(&self, target: ObjectId) -> Option<(ObjectId, Box<[u8]>)> {
+        let places = &self.objects.get(&target)?.places;
+        let place = places.iter().rev().find(|place| place.is_there)?;
+        Some((place.directory, place.name.clone()))
+    }
+
     /// Ends the run, and gives the objects whose places are doubtful.
     pub(super) fn end(&mut self) -> Vec<RunObject> {
         let doubtful = std::mem::take(&mut self.doubtful);

@@ -16,6 +16,8 @@ use crate::fanotify::tree::{FoundEntry, PlaceState, Tree, TreePath, kind_of};
 const DYING_MAX: usize = 4_096;
 /// Most names that a walk has told and that the events of the time of the walk may tell again.
 const TOLD_MAX: usize = 100_000;
+/// Most files that are looked at later, when the queue is empty.
+const LATE_MAX: usize = 4_096;
 /// Most first halves of renames that wait for their second ones.
 const HALVES_MAX: usize = 64;
 
@@ -37,17 +39,29 @@ pub(super) struct Teller {
     dying: VecDeque<ObjectId>,
     told: HashSet<(ObjectId, Box<[u8]>)>,
     halves: Vec<HalfRename>,
+    /// Files that could not be looked at where they had been, since they were moved meanwhile.
+    late: Vec<LateFile>,
     index_next: u64,
     looks_at_files: bool,
     ignored_pids: Vec<i32>,
     /// Time of the events, and the process of those of the present raw event.
     pub(super) ts: i64,
     pid: i32,
+    /// The object of the present raw event, and the low half of its inode number.
+    target: ObjectId,
+    inode: Option<u32>,
     is_muted: bool,
     pub(super) events: u64,
     pub(super) unresolved: u64,
     pub(super) senseless: u64,
     pub(super) reconciled: u64,
+}
+
+/// A file that is to be looked at when the queue is empty.
+struct LateFile {
+    target: ObjectId,
+    directory: ObjectId,
+    name: Box<[u8]>,
 }
 
 /// The first half of a rename.
@@ -68,11 +82,14 @@ impl Teller {
             dying: VecDeque::new(),
             told: HashSet::new(),
             halves: Vec::new(),
+            late: Vec::new(),
             index_next: config.index_next,
             looks_at_files: config.looks_at_files,
             ignored_pids: config.ignored_pids.clone(),
             ts: 0,
             pid: 0,
+            target: ObjectId::NONE,
+            inode: None,
             is_muted: false,
             events: 0,
             unresolved: 0,
@@ -110,6 +127,7 @@ impl Teller {
         self.dying.clear();
         self.told.clear();
         self.halves.clear();
+        self.late.clear();
         self.tree.learn_anew();
     }
 
@@ -141,6 +159,8 @@ impl Teller {
     pub(super) fn tell(&mut self, raw: &RawEvent<'_>, out: &mut Vec<FileEvent>) {
         self.pid = raw.pid;
         self.is_muted = raw.pid != 0 && self.ignored_pids.contains(&raw.pid);
+        self.target = raw.target.unwrap_or_default();
+        self.inode = self.tree.inode(raw.handle);
         let kinds = raw.mask & !mask::ONDIR;
         let flags = EventFlags::DIRECTORY
             .when(raw.has(mask::ONDIR))
@@ -182,6 +202,9 @@ impl Teller {
         }
         let looks = self.looks_at_files && raw.has(LOOKED_AT);
         let stat = looks.then(|| self.stat(&path, is_directory)).flatten();
+        if looks && stat.is_none() && !is_directory && !raw.has(mask::DELETE) {
+            self.look_later(place);
+        }
         let mut event = FileEvent::new(EventKind::Create, 0, self.ts);
         event.flags = flags;
         event.target = raw.target.unwrap_or_default();
@@ -415,10 +438,12 @@ impl Teller {
         for half in old {
             self.tell_half(&half, out);
         }
+        self.tell_late(out);
         for object in self.run.end() {
             self.settle_object(&object, out);
         }
         self.forget_dying(0);
+        self.tree.walk_astray();
         if !self.tree.is_walking() {
             self.told.clear();
         }
@@ -461,6 +486,7 @@ impl Teller {
         }
         for place in surplus {
             if let Some(path) = self.path(Some(place)).filter(is_inside) {
+                (self.target, self.inode) = (object.target, None);
                 let stat = self.stat(&path.path, object.is_directory);
                 let event = self.settled(object, &place, flags, path.path);
                 self.tell_create(&event, &place, stat.as_ref(), out);
@@ -497,11 +523,54 @@ impl Teller {
         path
     }
 
+    /// The attributes of the object of the present raw event, if it is still at this path.
     fn stat(&self, path: &[u8], is_directory: bool) -> Option<Stat> {
-        let is_such = |stat: &Stat| {
-            (FileType::from_raw_mode(stat.st_mode) == FileType::Directory) == is_directory
+        let is_it = |stat: &Stat| {
+            let is_such =
+                (FileType::from_raw_mode(stat.st_mode) == FileType::Directory) == is_directory;
+            is_such
+                && match self.inode {
+                    Some(inode) => inode == stat.st_ino as u32,
+                    None => self.tree.is_at(path, self.target),
+                }
         };
-        self.tree.stat(path).filter(is_such)
+        self.tree.stat(path).filter(is_it)
+    }
+
+    fn look_later(&mut self, place: &RawPlace<'_>) {
+        if self.late.len() < LATE_MAX {
+            self.late.push(LateFile {
+                target: self.target,
+                directory: place.directory,
+                name: place.name.into(),
+            });
+        }
+    }
+
+    /// Tells size and owner of files that could not be looked at before.
+    fn tell_late(&mut self, out: &mut Vec<FileEvent>) {
+        let mut late = std::mem::take(&mut self.late);
+        late.sort_by_key(|file| file.target);
+        // The last of a file is the one that counts.
+        late.reverse();
+        late.dedup_by_key(|file| file.target);
+        for file in late {
+            let target = file.target;
+            let (directory, name) = self.run.place(target).unwrap_or((file.directory, file.name));
+            let place = RawPlace { directory, name: &name };
+            let Some(found) = self.path(Some(place)).filter(is_inside) else {
+                continue;
+            };
+            (self.target, self.inode) = (target, None);
+            if let Some(stat) = self.stat(&found.path, false) {
+                let flags = EventFlags::RECONCILED.with(EventFlags::MERGED);
+                let mut event = FileEvent::new(EventKind::Attrib, 0, self.ts);
+                (event.flags, event.target) = (flags, target);
+                (event.parent, event.path) = (directory, found.path);
+                describe(&mut event, Some(&stat));
+                self.push(event, out);
+            }
+        }
     }
 
     fn is_told(&self, place: &RawPlace<'_>) -> bool {

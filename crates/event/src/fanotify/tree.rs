@@ -23,6 +23,8 @@ const RETRY_NS: i64 = 1_000_000_000;
 /// Directories that have moved out of the roots, from which on they are forgotten with all that is
 /// below them. Looking for these costs a pass over all directories.
 const MOVED_OUT_MAX: usize = 256;
+/// Most directories that are looked for again when they were not found.
+const ASTRAY_MAX: usize = 65_536;
 /// The parent of directories that have moved out of the roots.
 const OUTSIDE: ObjectId = ObjectId([0xff; 16]);
 
@@ -37,6 +39,9 @@ pub(super) struct Tree {
     /// Directories whose contents are still to be learnt.
     todo: VecDeque<WalkItem>,
     current: Option<OpenDirectory>,
+    /// Directories that were not where the events so far say: they have moved on, as later events
+    /// will say.
+    astray: Vec<WalkItem>,
     retry_ns: i64,
     moved_out: usize,
     /// Number of walks so far.
@@ -59,6 +64,8 @@ struct OpenDirectory {
     item: WalkItem,
     path: Vec<u8>,
     entries: Dir,
+    /// Whether it is known to be the directory that was meant.
+    is_it: bool,
 }
 
 /// Something in a directory that has moved in, to be told as new.
@@ -104,6 +111,7 @@ impl Tree {
             directories_max: config.directories_max,
             todo: VecDeque::new(),
             current: None,
+            astray: Vec::new(),
             retry_ns: 0,
             moved_out: 0,
             walks: 0,
@@ -134,6 +142,7 @@ impl Tree {
     pub(super) fn learn_anew(&mut self) {
         self.table = DirectoryTable::new(self.directories_max);
         self.todo.clear();
+        self.astray.clear();
         (self.current, self.moved_out, self.unreadable) = (None, 0, 0);
         let placed = self.table.insert_root(self.base_id, self.roots.base());
         self.is_full = placed == Err(PathFault::Full);
@@ -147,7 +156,7 @@ impl Tree {
 
     /// Whether directories may be unknown that are below the roots.
     pub(super) fn is_partial(&self) -> bool {
-        self.is_walking() || self.is_full || self.unreadable > 0
+        self.is_walking() || self.is_full || self.unreadable > 0 || !self.astray.is_empty()
     }
 
     /// The roots that are not there.
@@ -256,6 +265,11 @@ impl Tree {
         rustix::fs::statat(&self.base, path, AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
+    /// The low half of the inode number of the object with this handle, if it can be told.
+    pub(super) fn inode(&self, handle: &[u8]) -> Option<u32> {
+        self.reader.inode(handle)
+    }
+
     /// What there is at a place.
     pub(super) fn state(&self, place: &RawPlace<'_>, target: ObjectId) -> PlaceState {
         let Some(found) = self.path(place) else {
@@ -273,6 +287,13 @@ impl Tree {
             Ok([Identity::Gone]) => PlaceState::Empty,
             _ => PlaceState::Other,
         }
+    }
+
+    /// Whether an object is at a path.
+    pub(super) fn is_at(&self, path: &[u8], target: ObjectId) -> bool {
+        let names = [self.roots.relative(path).to_vec()];
+        let found = self.reader.identities(self.base.as_fd(), &names);
+        found.is_ok_and(|found| found == [Identity::Known(target)])
     }
 
     /// Goes on with the walk by one directory, or by some entries of a large one. What is to be
@@ -301,6 +322,22 @@ impl Tree {
         }
     }
 
+    fn note_astray(&mut self, item: WalkItem) {
+        if self.astray.len() < ASTRAY_MAX {
+            self.astray.push(item);
+        }
+    }
+
+    /// Looks again for directories that were not found, now that all events are known. Those that
+    /// are not found again are gone.
+    pub(super) fn walk_astray(&mut self) {
+        for item in std::mem::take(&mut self.astray) {
+            if self.table.has(item.directory) {
+                self.walk(item.directory, item.tells);
+            }
+        }
+    }
+
     fn put_off(&mut self, item: WalkItem, monotonic_ns: i64) {
         self.todo.push_back(item);
         self.retry_ns = monotonic_ns.saturating_add(RETRY_NS);
@@ -326,11 +363,15 @@ impl Tree {
                 item,
                 path,
                 entries,
+                is_it: false,
             })),
             Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN)) => {
                 Err(errno.into())
             }
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
+                self.note_astray(item);
+                Ok(None)
+            }
             Err(_) => {
                 self.unreadable += 1;
                 Ok(None)
@@ -340,7 +381,7 @@ impl Tree {
 
     /// Learns some entries of a directory. Returns whether these were the last.
     fn learn(&mut self, open: &mut OpenDirectory, found: &mut Vec<FoundEntry>) -> io::Result<bool> {
-        let mut names = Vec::new();
+        let mut names = vec![b".".to_vec()];
         let mut is_end = true;
         for count in 1.. {
             let Some(entry) = open.entries.read() else {
@@ -366,7 +407,12 @@ impl Tree {
         }
         let directory = open.entries.fd()?;
         let identities = self.reader.identities(directory, &names)?;
-        for (name, identity) in names.iter().zip(identities) {
+        if !open.is_it && identities.first() != Some(&Identity::Known(open.item.directory)) {
+            self.note_astray(open.item);
+            return Ok(true);
+        }
+        open.is_it = true;
+        for (name, identity) in names.iter().zip(identities).skip(1) {
             let Some(stat) = kind_at(directory, name) else {
                 continue;
             };

@@ -7,5 +7,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod conformance;
+mod fanotify;
 mod operations;
 mod replica;

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use barograph_event::{Collected, Collector, EventFlags, EventKind, FileEvent};
+use barograph_event::{Collected, Collector, EventFlags, EventKind, FileEvent, ObjectId};
 
 /// The limit of every wait: it is reached only if something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,6 +21,8 @@ pub(crate) struct Node {
     pub(crate) is_directory: bool,
     /// Size of a file with one name, if an event had it.
     pub(crate) size: Option<u64>,
+    /// The object, if an event had it: a file may be written by another of its names.
+    pub(crate) target: ObjectId,
 }
 
 /// A collector and the model of the tree that its events make.
@@ -42,7 +44,10 @@ impl Replica {
             collector,
             told: Vec::new(),
             root: root.to_owned(),
-            nodes: walk(root),
+            nodes: walk(root)
+                .into_iter()
+                .map(|(path, node)| (path, Node { size: None, ..node }))
+                .collect(),
             start: Instant::now(),
             last_index: None,
         }
@@ -72,6 +77,7 @@ impl Replica {
                 "numbers ascend: {event:?}"
             );
             self.last_index = Some(event.index);
+            self.note_size(&event);
             self.apply(&event);
             self.told.push(event);
         }
@@ -169,6 +175,7 @@ impl Replica {
         let node = Node {
             is_directory,
             size: event.size,
+            target: event.target,
         };
         match event.kind {
             kind if kind.makes_name() => {
@@ -186,11 +193,21 @@ impl Replica {
                 );
                 self.rename(event, node);
             }
-            _ => {
-                if let (Some(node), Some(size)) = (self.nodes.get_mut(&event.path), event.size) {
-                    node.size = Some(size);
-                }
-            }
+            _ => {}
+        }
+    }
+
+    /// Takes in the size of a file, by all names that it is known to have.
+    fn note_size(&mut self, event: &FileEvent) {
+        if event.kind.removes_name() || event.kind == EventKind::Rename {
+            return;
+        }
+        if let Some(node) = self.nodes.get_mut(&event.path) {
+            node.target = event.target;
+        }
+        let of_it = |node: &&mut Node| node.target == event.target && !event.target.is_none();
+        for node in self.nodes.values_mut().filter(of_it) {
+            node.size = event.size.or(node.size);
         }
     }
 
@@ -245,6 +262,7 @@ fn walk(root: &Path) -> BTreeMap<Vec<u8>, Node> {
             let node = Node {
                 is_directory: of.is_dir(),
                 size,
+                target: ObjectId::NONE,
             };
             nodes.insert(path.as_os_str().as_bytes().to_vec(), node);
             if of.is_dir() {
