@@ -205,7 +205,7 @@ impl FanotifyCollector {
             return Ok(());
         };
         let mut outcome = Ok(());
-        let unresolved = self.teller.unresolved;
+        let (is_walking, unresolved) = (self.teller.tree.is_walking(), self.teller.unresolved);
         while self.held.done < chunk.len() && events.len() < max && outcome.is_ok() {
             let (raw, length) = parse::first(&chunk[self.held.done..]);
             self.held.done += length;
@@ -215,7 +215,7 @@ impl FanotifyCollector {
                 break;
             }
         }
-        if self.teller.tree.is_walking() && self.teller.unresolved > unresolved {
+        if is_walking && self.teller.unresolved > unresolved {
             // There was no room to hold events until their directories are known.
             self.note_gap_of_walk();
         }

@@ -190,11 +190,13 @@ impl Teller {
             return;
         };
         let is_inside = relation == Relation::Inside;
+        let mut told_at = None;
         if is_directory
             && raw.has(mask::CREATE)
             && relation != Relation::Beside
             && let Some(target) = raw.target
         {
+            told_at = self.told_directory(target, place);
             self.tree.insert(target, place);
         }
         if !is_inside && !raw.has(mask::MOVED_FROM | mask::MOVED_TO) {
@@ -222,7 +224,15 @@ impl Teller {
         if is_deleted_first {
             self.tell_delete(&event, place, out);
         }
-        if raw.has(mask::CREATE) && is_inside {
+        if let Some(old_path) = told_at.filter(|_| is_inside) {
+            let moved = FileEvent {
+                kind: EventKind::Rename,
+                flags: flags.with(EventFlags::RECONCILED),
+                old_path,
+                ..event.clone()
+            };
+            self.push(moved, out);
+        } else if raw.has(mask::CREATE) && is_inside {
             self.tell_create(&event, place, stat.as_ref(), out);
         }
         if raw.has(mask::MOVED_TO) {
@@ -299,8 +309,9 @@ impl Teller {
                 Some(place) => {
                     let is_known = self.tree.has(directory);
                     self.tree.insert(directory, &place);
+                    // One that is not known has come since a walk looked at where it was.
                     if !(stays && is_known) {
-                        self.tree.walk(directory, !stays);
+                        self.tree.walk(directory, true);
                     }
                 }
                 None => self.tree.move_out(directory),
@@ -343,6 +354,10 @@ impl Teller {
     /// Tells that something has left what is watched.
     fn tell_left(&mut self, event: &FileEvent, from: TreePath, out: &mut Vec<FileEvent>) {
         let is_directory = event.flags.has(EventFlags::DIRECTORY);
+        if is_directory {
+            // What was told of things below it holds no more.
+            self.told.clear();
+        }
         let paths = match from.relation {
             Relation::Inside => vec![from.path],
             Relation::Above if is_directory => self.tree.roots_within(&from.path),
@@ -571,6 +586,24 @@ impl Teller {
                 self.push(event, out);
             }
         }
+    }
+
+    /// The path at which a walk has told a directory, if that is another place than where it was
+    /// made, from where later events will bring it.
+    fn told_directory(&mut self, directory: ObjectId, place: &RawPlace<'_>) -> Option<Vec<u8>> {
+        if self.told.is_empty() {
+            return None;
+        }
+        let (parent, name) = self.tree.place(directory)?;
+        let told = (parent, Box::from(&name[..]));
+        if (parent == place.directory && name == place.name) || !self.told.remove(&told) {
+            return None;
+        }
+        let path = self.tree.path(&RawPlace {
+            directory: parent,
+            name: &name,
+        });
+        path.filter(is_inside).map(|path| path.path)
     }
 
     fn is_told(&self, place: &RawPlace<'_>) -> bool {

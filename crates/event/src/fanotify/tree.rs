@@ -25,6 +25,8 @@ const RETRY_NS: i64 = 1_000_000_000;
 const MOVED_OUT_MAX: usize = 256;
 /// Most directories that are looked for again when they were not found.
 const ASTRAY_MAX: usize = 65_536;
+/// Times that a directory is looked for again.
+const MISSES_MAX: u8 = 3;
 /// The parent of directories that have moved out of the roots.
 const OUTSIDE: ObjectId = ObjectId([0xff; 16]);
 
@@ -58,6 +60,8 @@ struct WalkItem {
     directory: ObjectId,
     /// Whether what is found in it is told as new.
     tells: bool,
+    /// How often it was not found.
+    misses: u8,
 }
 
 struct OpenDirectory {
@@ -182,6 +186,12 @@ impl Tree {
         self.table.get(directory)?.0
     }
 
+    /// The place of a directory.
+    pub(super) fn place(&self, directory: ObjectId) -> Option<(ObjectId, Vec<u8>)> {
+        let (parent, name) = self.table.get(directory)?;
+        Some((parent?, name.to_vec()))
+    }
+
     /// The path of a place; `None` if it is not below the base or is not known.
     pub(super) fn path(&self, place: &RawPlace<'_>) -> Option<TreePath> {
         let name = if place.name == b"." { b"" } else { place.name };
@@ -241,8 +251,11 @@ impl Tree {
 
     /// Has the contents of a directory learnt, and told as new if wanted.
     pub(super) fn walk(&mut self, directory: ObjectId, tells: bool) {
-        self.walks += u64::from(!self.is_walking());
-        self.todo.push_back(WalkItem { directory, tells });
+        self.push(WalkItem {
+            directory,
+            tells,
+            misses: 0,
+        });
     }
 
     /// Number of walks so far.
@@ -322,18 +335,24 @@ impl Tree {
         }
     }
 
+    fn push(&mut self, item: WalkItem) {
+        self.walks += u64::from(!self.is_walking());
+        self.todo.push_back(item);
+    }
+
     fn note_astray(&mut self, item: WalkItem) {
-        if self.astray.len() < ASTRAY_MAX {
-            self.astray.push(item);
+        if self.astray.len() < ASTRAY_MAX && item.misses < MISSES_MAX {
+            let misses = item.misses + 1;
+            self.astray.push(WalkItem { misses, ..item });
         }
     }
 
     /// Looks again for directories that were not found, now that all events are known. Those that
-    /// are not found again are gone.
+    /// are not found then either are gone.
     pub(super) fn walk_astray(&mut self) {
         for item in std::mem::take(&mut self.astray) {
             if self.table.has(item.directory) {
-                self.walk(item.directory, item.tells);
+                self.push(item);
             }
         }
     }
