@@ -26,7 +26,7 @@ mod tree;
 use std::path::PathBuf;
 
 pub use collector::FanotifyCollector;
-pub use group::FanotifyGroup;
+pub use group::{FanotifyGroup, FanotifyQueue};
 
 /// Settings of a [`FanotifyCollector`].
 #[derive(Clone, Debug)]

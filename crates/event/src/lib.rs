@@ -18,5 +18,5 @@ mod record;
 pub use collector::{Collected, Collector, CollectorFault, CollectorStatus};
 pub use directories::{DirectoryTable, PathFault, PathOf};
 pub use event::{EventFlags, EventKind, FileEvent, NativeRecord, ObjectId, PATH_BYTES_MAX};
-pub use fanotify::{FanotifyCollector, FanotifyConfig, FanotifyGroup};
+pub use fanotify::{FanotifyCollector, FanotifyConfig, FanotifyGroup, FanotifyQueue};
 pub use record::{RECORD_BYTES_MAX, RecordFault, decode, encode};

@@ -17,8 +17,6 @@ use crate::fanotify::{FanotifyConfig, FanotifyGroup};
 const READ_BYTES: usize = 128 << 10;
 /// Most steps of a walk in one call.
 const STEPS_PER_CALL: usize = 64;
-/// Time to wait for the second half of a rename.
-const HALF_NS: i64 = 100_000_000;
 
 /// A collector of the events of a file system that has a fanotify mark.
 ///
@@ -40,7 +38,6 @@ pub struct FanotifyCollector {
     /// Events that the next call gives: gaps, and what comparing has found.
     waiting: VecDeque<FileEvent>,
     monotonic_ns: i64,
-    half_due_ns: i64,
     gaps: u64,
     /// Number of the walk during which there was a gap.
     gap_walk: u64,
@@ -77,7 +74,6 @@ impl FanotifyCollector {
             held_bytes_max: config.held_bytes_max,
             waiting: VecDeque::new(),
             monotonic_ns: 0,
-            half_due_ns: i64::MAX,
             gaps: 0,
             gap_walk: 0,
             is_compare_due: false,
@@ -146,16 +142,6 @@ impl FanotifyCollector {
             self.teller.tree.step(&mut found, self.monotonic_ns);
             self.teller.tell_found(std::mem::take(&mut found), events);
         }
-    }
-
-    /// Ends a run of events: the queue is empty.
-    fn settle(&mut self, events: &mut Vec<FileEvent>) {
-        let has_halves = self.teller.has_halves();
-        self.teller.settle(events);
-        self.half_due_ns = match has_halves {
-            true => self.monotonic_ns.saturating_add(HALF_NS),
-            false => i64::MAX,
-        };
     }
 
     /// Whether there is more to do, when nothing can be read.
@@ -328,7 +314,7 @@ impl Collector for FanotifyCollector {
                 return Ok(self.outcome());
             }
             if self.held.chunks.is_empty() && !self.read()? {
-                self.settle(events);
+                self.teller.settle(events);
                 return Ok(self.outcome());
             }
             self.tell_chunk(events, max)?;
@@ -346,7 +332,7 @@ impl Collector for FanotifyCollector {
 
     fn due_ns(&self) -> i64 {
         match self.waiting.is_empty() {
-            true => self.teller.tree.due_ns().min(self.half_due_ns),
+            true => self.teller.tree.due_ns(),
             false => 0,
         }
     }
@@ -362,6 +348,133 @@ impl Collector for FanotifyCollector {
             senseless: self.teller.senseless,
             is_walking: self.teller.tree.is_walking(),
             trouble: self.trouble(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use proptest::prelude::*;
+    use rustix::pipe::PipeFlags;
+
+    use super::*;
+    use crate::fanotify::parse::FileHandle;
+    use crate::fanotify::parse::encode;
+
+    /// A collector that reads a pipe instead of a group, and the other end of the pipe.
+    fn piped() -> (FanotifyCollector, File, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
+        let (group, to) = rustix::pipe::pipe_with(flags).unwrap();
+        let base = File::open(dir.path()).unwrap();
+        let group = FanotifyGroup::from_parts(group, base.into());
+        let config = FanotifyConfig::new(dir.path());
+        let mut collector = FanotifyCollector::new(group, &config).unwrap();
+        // Nothing to read is an end for a pipe without writers, and this one has a writer.
+        while collector.tree_is_walking() {
+            collector.collect(&mut Vec::new(), 10, (1, 1)).unwrap();
+        }
+        (collector, to.into(), dir)
+    }
+
+    impl FanotifyCollector {
+        fn tree_is_walking(&self) -> bool {
+            self.teller.tree.is_walking()
+        }
+    }
+
+    fn kinds(collector: &mut FanotifyCollector) -> (Vec<EventKind>, Result<(), String>) {
+        let (mut events, mut outcome) = (Vec::new(), Ok(()));
+        for _ in 0..20 {
+            if let Err(fault) = collector.collect(&mut events, 100, (5, 5)) {
+                outcome = Err(fault.to_string());
+            }
+        }
+        (events.iter().map(|event| event.kind).collect(), outcome)
+    }
+
+    #[test]
+    fn an_error_of_the_file_system_is_trouble() {
+        let (mut collector, mut to, _dir) = piped();
+        let body = [5i32.to_ne_bytes(), 2i32.to_ne_bytes()].concat();
+        let error = encode::event(mask::FS_ERROR, 0, &[encode::headed(5, &body)]);
+        to.write_all(&[&error[..], &error].concat()).unwrap();
+        assert_eq!(kinds(&mut collector), (Vec::new(), Ok(())));
+        let trouble = collector.status().trouble;
+        assert!(trouble.contains("reported 4 errors"), "{trouble}");
+        assert!(trouble.contains("Input/output error"), "{trouble}");
+    }
+
+    #[test]
+    fn an_overflow_is_a_gap_and_comparing_ends_it() {
+        let (mut collector, mut to, _dir) = piped();
+        let overflow = encode::event(mask::Q_OVERFLOW, 0, &[]);
+        to.write_all(&overflow).unwrap();
+        assert!(!collector.compare_due());
+        assert_eq!(kinds(&mut collector), (vec![EventKind::Gap], Ok(())));
+        assert!(collector.compare_due());
+        assert_eq!(collector.status().gaps, 1);
+        collector.tell_reconciled([FileEvent::new(EventKind::Create, 0, 9)]);
+        collector.note_compared();
+        assert_eq!(collector.due_ns(), 0);
+        let mut events = Vec::new();
+        collector.collect(&mut events, 100, (7, 7)).unwrap();
+        let told: Vec<_> = events.iter().map(|e| (e.kind, e.index, e.ts)).collect();
+        let expected = [(EventKind::Create, 2, 9), (EventKind::Reconciled, 3, 7)];
+        assert_eq!(told, expected);
+        assert!(events[0].flags.has(EventFlags::RECONCILED) && !collector.compare_due());
+        assert_eq!(collector.status().reconciled, 1);
+    }
+
+    #[test]
+    fn what_is_no_group_of_our_kind_is_refused() {
+        let (mut collector, mut to, _dir) = piped();
+        let mut event = encode::event(mask::MODIFY, 1, &[]);
+        event[16..20].copy_from_slice(&9i32.to_ne_bytes());
+        to.write_all(&event).unwrap();
+        let (_, outcome) = kinds(&mut collector);
+        assert!(outcome.unwrap_err().contains("FAN_REPORT_DFID_NAME_TARGET"));
+        to.write_all(&[7; 64]).unwrap();
+        let (told, outcome) = kinds(&mut collector);
+        assert!(outcome.unwrap_err().contains("version 7"));
+        // What was in these bytes is lost.
+        assert_eq!((told, collector.status().senseless), (vec![EventKind::Gap], 1));
+    }
+
+    #[test]
+    fn events_elsewhere_are_not_told() {
+        let (mut collector, mut to, _dir) = piped();
+        let handle = FileHandle {
+            kind: 1,
+            bytes: &[9; 8],
+        };
+        let record = encode::record(2, 1, handle, Some(b"f"));
+        to.write_all(&encode::event(mask::CREATE, 1, &[record])).unwrap();
+        assert_eq!(kinds(&mut collector), (Vec::new(), Ok(())));
+        assert_eq!(collector.status().unresolved, 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn any_bytes_are_taken(
+            bytes in proptest::collection::vec(any::<u8>(), 1..300),
+            mask in any::<u64>(),
+            kinds_of in proptest::collection::vec(0u8..14, 0..4),
+        ) {
+            let (mut collector, mut to, _dir) = piped();
+            let handle = FileHandle { kind: 1, bytes: &[9; 8] };
+            let records: Vec<_> = kinds_of
+                .iter()
+                .map(|kind| encode::record(*kind, 1, handle, Some(b"f")))
+                .collect();
+            to.write_all(&encode::event(mask, 1, &records)).unwrap();
+            to.write_all(&bytes).unwrap();
+            let (told, _) = kinds(&mut collector);
+            prop_assert!(told.iter().all(|kind| *kind == EventKind::Gap));
         }
     }
 }

@@ -25,19 +25,21 @@ const WANTED: u64 = mask::CREATE
     | mask::ONDIR
     | mask::FS_ERROR;
 
-/// What is asked for instead where the kernel refuses an event, and what is then said.
-const FALLBACKS: [(u64, u64, &str); 2] = [
-    (
-        mask::FS_ERROR,
-        0,
-        "errors of the file system are not seen: it does not tell them",
-    ),
-    (
-        mask::RENAME,
-        mask::MOVED_FROM | mask::MOVED_TO,
-        "the kernel tells renames in two halves, which are paired",
-    ),
-];
+/// What is not asked for where the kernel refuses it, and what is then said. Renames are in no such
+/// table: `FAN_RENAME` and the handles of objects came with the same version of Linux.
+const REFUSABLE: [(u64, &str); 1] = [(
+    mask::FS_ERROR,
+    "errors of the file system are not seen: it does not tell them",
+)];
+
+/// The queue of events that wait in the kernel to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FanotifyQueue {
+    /// It grows as needed: some 900 bytes of kernel memory for each event.
+    Unlimited,
+    /// It has `fs.fanotify.max_queued_events` events at most. Where it runs over, there is a gap.
+    Limited,
+}
 
 /// An open group with a mark, and the directory by which the file system was named. Opening it needs
 /// CAP_SYS_ADMIN; using it needs nothing.
@@ -52,12 +54,21 @@ pub struct FanotifyGroup {
 }
 
 impl FanotifyGroup {
-    /// Opens a group with a mark on the file system of the directory `base`.
+    /// Opens a group with a mark on the file system of the directory `base`, and an unlimited queue.
     ///
     /// # Errors
     ///
     /// The directory cannot be opened, or the kernel refuses; the text says what to do.
     pub fn open(base: &Path) -> Result<Self, CollectorFault> {
+        Self::open_with(base, FanotifyQueue::Unlimited)
+    }
+
+    /// Opens a group with this queue.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::open`].
+    pub fn open_with(base: &Path, queue: FanotifyQueue) -> Result<Self, CollectorFault> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(base, flags, Mode::empty());
         let descriptor = opened.map_err(|errno| CollectorFault::Io {
@@ -66,7 +77,7 @@ impl FanotifyGroup {
             source: errno.into(),
         })?;
         let mut lacks = Vec::new();
-        let group = init(&mut lacks)?;
+        let group = init(queue, &mut lacks)?;
         mark(&group, &descriptor, WANTED, base, &mut lacks)?;
         Ok(Self {
             group: group.into(),
@@ -83,30 +94,20 @@ impl FanotifyGroup {
             lacks: Vec::new(),
         }
     }
-
-    /// A group that tells renames in two halves, as in a kernel without `FAN_RENAME`.
-    #[doc(hidden)]
-    pub fn open_without_rename(base: &Path) -> Result<Self, CollectorFault> {
-        let halves = mask::MOVED_FROM | mask::MOVED_TO;
-        let group = Self::open(base)?;
-        let other = init(&mut Vec::new())?;
-        let wanted = WANTED & !mask::RENAME | halves;
-        mark(&other, &group.base, wanted, base, &mut Vec::new())?;
-        Ok(Self {
-            group: other.into(),
-            ..group
-        })
-    }
 }
 
-fn init(lacks: &mut Vec<String>) -> Result<Fanotify, CollectorFault> {
+fn init(queue: FanotifyQueue, lacks: &mut Vec<String>) -> Result<Fanotify, CollectorFault> {
     let limited = InitFlags::FAN_CLASS_NOTIF
         | InitFlags::FAN_CLOEXEC
         | InitFlags::FAN_NONBLOCK
         | InitFlags::from_bits_retain(REPORT_DFID_NAME_TARGET);
     let files = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC | EventFFlags::O_LARGEFILE;
-    let group = match Fanotify::init(limited | InitFlags::FAN_UNLIMITED_QUEUE, files) {
-        Err(Errno::EPERM) => {
+    let wanted = match queue {
+        FanotifyQueue::Unlimited => limited | InitFlags::FAN_UNLIMITED_QUEUE,
+        FanotifyQueue::Limited => limited,
+    };
+    let group = match Fanotify::init(wanted, files) {
+        Err(Errno::EPERM) if queue == FanotifyQueue::Unlimited => {
             lacks.push(
                 "the queue of events is limited by fs.fanotify.max_queued_events: an unlimited \
                  one needs CAP_SYS_ADMIN"
@@ -148,7 +149,7 @@ fn mark(
 ) -> Result<(), CollectorFault> {
     let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
     let mut wanted = wanted;
-    let mut fallbacks = FALLBACKS.iter();
+    let mut refusable = REFUSABLE.iter();
     loop {
         let mask = MaskFlags::from_bits_retain(wanted);
         match group.mark(flags, mask, base.as_fd(), None::<&Path>) {
@@ -156,10 +157,10 @@ fn mark(
             Err(Errno::EINVAL) => {}
             Err(errno) => return Err(CollectorFault::Unusable(refusal(errno, path))),
         }
-        let Some((without, instead, text)) = fallbacks.next() else {
+        let Some((without, text)) = refusable.next() else {
             return Err(CollectorFault::Unusable(refusal(Errno::EINVAL, path)));
         };
-        wanted = wanted & !without | instead;
+        wanted = wanted & !without;
         lacks.push((*text).to_owned());
     }
 }

@@ -14,8 +14,6 @@ pub(crate) mod mask {
     pub(crate) const CLOSE_WRITE: u64 = 0x8;
     pub(crate) const CLOSE_NOWRITE: u64 = 0x10;
     pub(crate) const OPEN: u64 = 0x20;
-    pub(crate) const MOVED_FROM: u64 = 0x40;
-    pub(crate) const MOVED_TO: u64 = 0x80;
     pub(crate) const CREATE: u64 = 0x100;
     pub(crate) const DELETE: u64 = 0x200;
     pub(crate) const Q_OVERFLOW: u64 = 0x4000;

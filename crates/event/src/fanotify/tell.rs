@@ -18,8 +18,6 @@ const DYING_MAX: usize = 4_096;
 const TOLD_MAX: usize = 100_000;
 /// Most files that are looked at later, when the queue is empty.
 const LATE_MAX: usize = 4_096;
-/// Most first halves of renames that wait for their second ones.
-const HALVES_MAX: usize = 64;
 
 /// Events that have a kind and need nothing else, in the order in which merged ones are told.
 const PLAIN: [(u64, EventKind); 5] = [
@@ -38,7 +36,6 @@ pub(super) struct Teller {
     run: Run,
     dying: VecDeque<ObjectId>,
     told: HashSet<(ObjectId, Box<[u8]>)>,
-    halves: Vec<HalfRename>,
     /// Files that could not be looked at where they had been, since they were moved meanwhile.
     late: Vec<LateFile>,
     index_next: u64,
@@ -64,16 +61,6 @@ struct LateFile {
     name: Box<[u8]>,
 }
 
-/// The first half of a rename.
-struct HalfRename {
-    target: Option<ObjectId>,
-    directory: ObjectId,
-    name: Box<[u8]>,
-    flags: EventFlags,
-    /// Whether the queue was empty once since.
-    is_old: bool,
-}
-
 impl Teller {
     pub(super) fn new(tree: Tree, config: &FanotifyConfig) -> Self {
         Self {
@@ -81,7 +68,6 @@ impl Teller {
             run: Run::default(),
             dying: VecDeque::new(),
             told: HashSet::new(),
-            halves: Vec::new(),
             late: Vec::new(),
             index_next: config.index_next,
             looks_at_files: config.looks_at_files,
@@ -126,14 +112,8 @@ impl Teller {
         self.run.end();
         self.dying.clear();
         self.told.clear();
-        self.halves.clear();
         self.late.clear();
         self.tree.learn_anew();
-    }
-
-    /// Whether the first half of a rename waits for its second one.
-    pub(super) fn has_halves(&self) -> bool {
-        !self.halves.is_empty()
     }
 
     /// Appends what a walk has found in directories that have moved in.
@@ -199,7 +179,7 @@ impl Teller {
             told_at = self.told_directory(target, place);
             self.tree.insert(target, place);
         }
-        if !is_inside && !raw.has(mask::MOVED_FROM | mask::MOVED_TO) {
+        if !is_inside {
             return;
         }
         let looks = self.looks_at_files && raw.has(LOOKED_AT);
@@ -224,7 +204,7 @@ impl Teller {
         if is_deleted_first {
             self.tell_delete(&event, place, out);
         }
-        if let Some(old_path) = told_at.filter(|_| is_inside) {
+        if let Some(old_path) = told_at {
             let moved = FileEvent {
                 kind: EventKind::Rename,
                 flags: flags.with(EventFlags::RECONCILED),
@@ -232,14 +212,11 @@ impl Teller {
                 ..event.clone()
             };
             self.push(moved, out);
-        } else if raw.has(mask::CREATE) && is_inside {
+        } else if raw.has(mask::CREATE) {
             self.tell_create(&event, place, stat.as_ref(), out);
         }
-        if raw.has(mask::MOVED_TO) {
-            self.join(raw.target, place, flags, out);
-        }
         for (bit, kind) in PLAIN {
-            if raw.has(bit) && is_inside {
+            if raw.has(bit) {
                 let told = FileEvent {
                     kind,
                     ..event.clone()
@@ -247,11 +224,8 @@ impl Teller {
                 self.push(told, out);
             }
         }
-        if raw.has(mask::DELETE) && is_inside && !is_deleted_first {
+        if raw.has(mask::DELETE) && !is_deleted_first {
             self.tell_delete(&event, place, out);
-        }
-        if raw.has(mask::MOVED_FROM) {
-            self.halve(raw.target, place, flags, out);
         }
     }
 
@@ -300,14 +274,28 @@ impl Teller {
         out: &mut Vec<FileEvent>,
     ) {
         let is_directory = flags.has(EventFlags::DIRECTORY);
-        let [from, to] = places.map(|place| self.path(place));
+        let [mut from, to] = places.map(|place| self.path(place));
+        if let (true, Some(target)) = (is_directory, target) {
+            let old = places[0].unwrap_or(RawPlace {
+                directory: ObjectId::NONE,
+                name: b"",
+            });
+            if let Some(path) = self.told_directory(target, &old) {
+                let relation = Relation::Inside;
+                from = Some(TreePath { path, relation });
+            }
+        }
         let [before, after] =
             [&from, &to].map(|path| path.as_ref().map_or(Relation::Beside, |path| path.relation));
         let stays = before == Relation::Inside && after == Relation::Inside;
         if let (true, Some(directory)) = (is_directory, target) {
             match places[1].filter(|_| after != Relation::Beside) {
                 Some(place) => {
-                    let is_known = self.tree.has(directory);
+                    let is_known = self.tree.has(directory) && before != Relation::Beside;
+                    if self.tree.has(directory) && !is_known {
+                        // It has moved out before. What was known below it was told as gone.
+                        self.tree.forget_outside();
+                    }
                     self.tree.insert(directory, &place);
                     // One that is not known has come since a walk looked at where it was.
                     if !(stays && is_known) {
@@ -396,63 +384,9 @@ impl Teller {
         self.push(event, out);
     }
 
-    /// Keeps the first half of a rename until its second one comes.
-    fn halve(
-        &mut self,
-        target: Option<ObjectId>,
-        place: &RawPlace<'_>,
-        flags: EventFlags,
-        out: &mut Vec<FileEvent>,
-    ) {
-        if self.halves.len() >= HALVES_MAX {
-            let oldest = self.halves.remove(0);
-            self.tell_half(&oldest, out);
-        }
-        self.halves.push(HalfRename {
-            target,
-            directory: place.directory,
-            name: place.name.into(),
-            flags,
-            is_old: false,
-        });
-    }
-
-    /// Joins the second half of a rename with its first one.
-    fn join(
-        &mut self,
-        target: Option<ObjectId>,
-        place: &RawPlace<'_>,
-        flags: EventFlags,
-        out: &mut Vec<FileEvent>,
-    ) {
-        let is_first = |half: &HalfRename| half.target == target && target.is_some();
-        let at = self.halves.iter().position(is_first);
-        let half = at.map(|at| self.halves.remove(at));
-        let old = half.as_ref().map(|half| RawPlace {
-            directory: half.directory,
-            name: &half.name,
-        });
-        self.rename(target, [old, Some(*place)], flags, out);
-    }
-
-    /// Tells the first half of a rename without a second one.
-    fn tell_half(&mut self, half: &HalfRename, out: &mut Vec<FileEvent>) {
-        let place = RawPlace {
-            directory: half.directory,
-            name: &half.name,
-        };
-        self.rename(half.target, [Some(place), None], half.flags, out);
-    }
-
     /// Ends a run: the queue is empty. Tells what merging has hidden.
     pub(super) fn settle(&mut self, out: &mut Vec<FileEvent>) {
         (self.pid, self.is_muted) = (0, false);
-        let (old, young): (Vec<_>, Vec<_>) = self.halves.drain(..).partition(|half| half.is_old);
-        let young = young.into_iter();
-        self.halves = young.map(|half| HalfRename { is_old: true, ..half }).collect();
-        for half in old {
-            self.tell_half(&half, out);
-        }
         self.tell_late(out);
         for object in self.run.end() {
             self.settle_object(&object, out);
@@ -588,8 +522,8 @@ impl Teller {
         }
     }
 
-    /// The path at which a walk has told a directory, if that is another place than where it was
-    /// made, from where later events will bring it.
+    /// The path at which a walk has told a directory, if that is another place than the one of an
+    /// event. The event is older than the walk then, and later ones bring the directory there.
     fn told_directory(&mut self, directory: ObjectId, place: &RawPlace<'_>) -> Option<Vec<u8>> {
         if self.told.is_empty() {
             return None;

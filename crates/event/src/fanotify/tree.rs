@@ -181,6 +181,11 @@ impl Tree {
         self.table.has(directory)
     }
 
+    /// Whether the whole path of a directory is known.
+    fn has_path(&self, directory: ObjectId) -> bool {
+        self.table.has(directory) && matches!(self.table.path(directory), PathOf::Whole(_))
+    }
+
     /// The parent of a directory.
     pub(super) fn parent(&self, directory: ObjectId) -> Option<ObjectId> {
         self.table.get(directory)?.0
@@ -235,7 +240,8 @@ impl Tree {
         }
     }
 
-    fn forget_outside(&mut self) {
+    /// Forgets the directories that have moved out, and all that is below them.
+    pub(super) fn forget_outside(&mut self) {
         for directory in self.table.below(OUTSIDE) {
             self.table.remove(directory);
         }
@@ -460,8 +466,15 @@ impl Tree {
         if is_directory && target.is_none() {
             self.unreadable += 1;
         } else if is_directory {
-            let directory = item.directory;
-            self.insert(target, &RawPlace { directory, name });
+            let place = RawPlace {
+                directory: item.directory,
+                name,
+            };
+            if self.has_path(target) {
+                // Events have told it elsewhere, and further ones will bring it here.
+                return;
+            }
+            self.insert(target, &place);
             self.walk(target, item.tells);
         }
         if item.tells && is_inside {
