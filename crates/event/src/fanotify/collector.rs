@@ -94,16 +94,18 @@ impl FanotifyCollector {
     /// Takes events that comparing has found. The next calls of [`Collector::collect`] give them,
     /// numbered and marked as reconciled.
     pub fn tell_reconciled(&mut self, found: impl IntoIterator<Item = FileEvent>) {
-        self.waiting.extend(found.into_iter().map(|event| FileEvent {
-            flags: event.flags.with(EventFlags::RECONCILED),
-            ..event
-        }));
+        self.waiting
+            .extend(found.into_iter().map(|event| FileEvent {
+                flags: event.flags.with(EventFlags::RECONCILED),
+                ..event
+            }));
     }
 
     /// Takes in that comparing has ended: an event `reconciled` follows.
     pub fn note_compared(&mut self) {
         self.is_compare_due = false;
-        self.waiting.push_back(FileEvent::new(EventKind::Reconciled, 0, 0));
+        self.waiting
+            .push_back(FileEvent::new(EventKind::Reconciled, 0, 0));
     }
 
     fn note_gap(&mut self) {
@@ -186,7 +188,11 @@ impl FanotifyCollector {
     }
 
     /// Tells the events of the first chunk, until a walk has to be made.
-    fn tell_chunk(&mut self, events: &mut Vec<FileEvent>, max: usize) -> Result<(), CollectorFault> {
+    fn tell_chunk(
+        &mut self,
+        events: &mut Vec<FileEvent>,
+        max: usize,
+    ) -> Result<(), CollectorFault> {
         let Some(mut chunk) = self.held.chunks.pop_front() else {
             return Ok(());
         };
@@ -230,7 +236,9 @@ impl FanotifyCollector {
             Err(fault) => {
                 self.teller.senseless += 1;
                 self.lose(events);
-                return Err(CollectorFault::Unusable(format!("{fault}: is it a fanotify group?")));
+                return Err(CollectorFault::Unusable(format!(
+                    "{fault}: is it a fanotify group?"
+                )));
             }
         };
         if raw.has_descriptor {
@@ -269,7 +277,10 @@ impl FanotifyCollector {
             ));
         }
         for root in tree.missing_roots() {
-            parts.push(format!("{} is not there: it is found when it is made", root.display()));
+            parts.push(format!(
+                "{} is not there: it is found when it is made",
+                root.display()
+            ));
         }
         if tree.unreadable > 0 {
             parts.push(format!(
@@ -441,7 +452,10 @@ mod tests {
         let (told, outcome) = kinds(&mut collector);
         assert!(outcome.unwrap_err().contains("version 7"));
         // What was in these bytes is lost.
-        assert_eq!((told, collector.status().senseless), (vec![EventKind::Gap], 1));
+        assert_eq!(
+            (told, collector.status().senseless),
+            (vec![EventKind::Gap], 1)
+        );
     }
 
     #[test]
@@ -452,7 +466,8 @@ mod tests {
             bytes: &[9; 8],
         };
         let record = encode::record(2, 1, handle, Some(b"f"));
-        to.write_all(&encode::event(mask::CREATE, 1, &[record])).unwrap();
+        to.write_all(&encode::event(mask::CREATE, 1, &[record]))
+            .unwrap();
         assert_eq!(kinds(&mut collector), (Vec::new(), Ok(())));
         assert_eq!(collector.status().unresolved, 0);
     }

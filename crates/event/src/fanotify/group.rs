@@ -160,7 +160,7 @@ fn mark(
         let Some((without, text)) = refusable.next() else {
             return Err(CollectorFault::Unusable(refusal(Errno::EINVAL, path)));
         };
-        wanted = wanted & !without;
+        wanted &= !without;
         lacks.push((*text).to_owned());
     }
 }

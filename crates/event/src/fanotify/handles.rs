@@ -53,7 +53,9 @@ impl HandleReader {
         let text = reader.text();
         reader.forget(&[Some(watch)]);
         let text = text?;
-        let shown = text.split(|byte| *byte == b'\n').find_map(ShownWatch::parse);
+        let shown = text
+            .split(|byte| *byte == b'\n')
+            .find_map(ShownWatch::parse);
         let shown = shown.ok_or_else(|| {
             io::Error::other("the kernel shows no file handle in /proc/self/fdinfo")
         })?;
@@ -136,7 +138,10 @@ impl HandleReader {
         };
         self.forget(&watches);
         let text = text?;
-        for shown in text.split(|byte| *byte == b'\n').filter_map(ShownWatch::parse) {
+        for shown in text
+            .split(|byte| *byte == b'\n')
+            .filter_map(ShownWatch::parse)
+        {
             let at = watches.iter().enumerate();
             // Two names of one object share a watch.
             for (at, _) in at.filter(|(_, watch)| **watch == Some(shown.watch)) {
@@ -230,7 +235,10 @@ mod tests {
         let line = b"inotify wd:a ino:1241d7 sdev:fe00000 mask:400 ignored_mask:0 \
             fhandle-bytes:8 fhandle-type:1 f_handle:d7411200258d71e7";
         let shown = ShownWatch::parse(line).unwrap();
-        assert_eq!((shown.watch, shown.device, shown.kind), (10, &b"fe00000"[..], 1));
+        assert_eq!(
+            (shown.watch, shown.device, shown.kind),
+            (10, &b"fe00000"[..], 1)
+        );
         assert_eq!(shown.id(9), ObjectId::of(9, 0xd741_1200_258d_71e7));
         for (from, to) in [
             ("wd:a", "wd:x"),
@@ -261,14 +269,21 @@ mod tests {
         std::fs::write(dir.path().join("f"), "").unwrap();
         std::fs::hard_link(dir.path().join("f"), dir.path().join("g")).unwrap();
         std::os::unix::fs::symlink("f", dir.path().join("l")).unwrap();
-        names.extend([b"f".to_vec(), b"g".to_vec(), b"l".to_vec(), b"gone".to_vec()]);
+        names.extend([
+            b"f".to_vec(),
+            b"g".to_vec(),
+            b"l".to_vec(),
+            b"gone".to_vec(),
+        ]);
         let file = std::fs::File::open(dir.path()).unwrap();
         let (reader, id) = HandleReader::open(file.as_fd()).unwrap();
         let found = reader.identities(file.as_fd(), &names).unwrap();
         assert_eq!(found.len(), 704);
         assert_eq!((found[700], found[703]), (found[701], Identity::Gone));
         assert_ne!(found[700], found[702]);
-        let known = found.iter().filter(|found| matches!(found, Identity::Known(_)));
+        let known = found
+            .iter()
+            .filter(|found| matches!(found, Identity::Known(_)));
         assert_eq!(known.count(), 703);
         assert!(!found.contains(&Identity::Known(id)));
         let itself = reader.identities(file.as_fd(), &[b".".to_vec()]).unwrap();

@@ -236,7 +236,12 @@ pub(crate) mod encode {
     use super::*;
 
     /// The bytes of the record of a handle and a name.
-    pub(crate) fn record(kind: u8, fsid: u64, handle: FileHandle<'_>, name: Option<&[u8]>) -> Vec<u8> {
+    pub(crate) fn record(
+        kind: u8,
+        fsid: u64,
+        handle: FileHandle<'_>,
+        name: Option<&[u8]>,
+    ) -> Vec<u8> {
         let mut body = (fsid as u32).to_ne_bytes().to_vec();
         body.extend(((fsid >> 32) as u32).to_ne_bytes());
         body.extend((handle.bytes.len() as u32).to_ne_bytes());
@@ -318,9 +323,15 @@ mod tests {
         let events: Vec<_> = all(&bytes).into_iter().map(Result::unwrap).collect();
         let low = u64::from_be_bytes([1; 8]);
         let old = events[0].old.unwrap();
-        assert_eq!((old.directory, old.name), (ObjectId::of(5, low), &b"old"[..]));
+        assert_eq!(
+            (old.directory, old.name),
+            (ObjectId::of(5, low), &b"old"[..])
+        );
         let new = events[0].new.unwrap();
-        assert_eq!((new.directory, new.name), (of(&[2; 12]).id(5), &b"new\n\xff"[..]));
+        assert_eq!(
+            (new.directory, new.name),
+            (of(&[2; 12]).id(5), &b"new\n\xff"[..])
+        );
         assert_eq!(events[0].target, Some(of(&[3; 8]).id(5)));
         assert_eq!((events[0].pid, events[0].place), (7, None));
         assert_eq!(events[0].handle, [3; 8]);
@@ -330,7 +341,11 @@ mod tests {
 
     #[test]
     fn damaged_events_are_told_apart() {
-        let good = encode::event(mask::CREATE, 1, &[encode::record(2, 5, of(&[1; 8]), Some(b"f"))]);
+        let good = encode::event(
+            mask::CREATE,
+            1,
+            &[encode::record(2, 5, of(&[1; 8]), Some(b"f"))],
+        );
         let changed = |at: usize, to: u8| {
             let mut bytes = [&good[..], &good].concat();
             bytes[at] = to;

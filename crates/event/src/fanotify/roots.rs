@@ -83,7 +83,9 @@ impl Roots {
 
     /// The roots that are `path` or below it.
     pub(super) fn roots_within(&self, path: &[u8]) -> Vec<Vec<u8>> {
-        let within = self.roots().filter(|root| is_within(trimmed(root), trimmed(path)));
+        let within = self
+            .roots()
+            .filter(|root| is_within(trimmed(root), trimmed(path)));
         within.map(<[u8]>::to_vec).collect()
     }
 
@@ -132,20 +134,30 @@ mod tests {
             ("/", Relation::Above, "."),
         ] {
             assert_eq!(some.relation(path.as_bytes()), relation, "{path}");
-            assert_eq!(some.relative(path.as_bytes()), relative.as_bytes(), "{path}");
+            assert_eq!(
+                some.relative(path.as_bytes()),
+                relative.as_bytes(),
+                "{path}"
+            );
         }
         assert_eq!(some.roots_within(b"/m/a"), [b"/m/a/b".to_vec()]);
         let all = roots("/", &["/"]);
         assert_eq!(all.base(), b"/");
         assert_eq!(all.relation(b"/"), Relation::Inside);
         assert_eq!(all.relation(b"/x/y"), Relation::Inside);
-        assert_eq!((all.relative(b"/"), all.relative(b"/x/y")), (&b"."[..], &b"x/y"[..]));
+        assert_eq!(
+            (all.relative(b"/"), all.relative(b"/x/y")),
+            (&b"."[..], &b"x/y"[..])
+        );
     }
 
     #[test]
     fn roots_elsewhere_are_refused() {
         for (base, root) in [("/m", "/n"), ("/m", "/mm"), ("m", "m"), ("/m", "/m/../n")] {
-            assert!(Roots::new(Path::new(base), &[root.into()]).is_err(), "{root}");
+            assert!(
+                Roots::new(Path::new(base), &[root.into()]).is_err(),
+                "{root}"
+            );
         }
     }
 }

@@ -140,7 +140,12 @@ mod tests {
         }
         run.note_change(b);
         assert!(run.end().is_empty());
-        for (name, is_there) in [(&b"x"[..], false), (b"y", true), (b"y", false), (b"x", true)] {
+        for (name, is_there) in [
+            (&b"x"[..], false),
+            (b"y", true),
+            (b"y", false),
+            (b"x", true),
+        ] {
             run.note(a, &place(name), false, is_there);
         }
         run.note(b, &place(b"x"), false, true);

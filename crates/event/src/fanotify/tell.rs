@@ -35,7 +35,9 @@ pub(super) struct Teller {
     pub(super) tree: Tree,
     run: Run,
     dying: VecDeque<ObjectId>,
+    /// Names that walks have told since the queue was last empty, and the directories of them.
     told: HashSet<(ObjectId, Box<[u8]>)>,
+    told_directories: HashSet<ObjectId>,
     /// Files that could not be looked at where they had been, since they were moved meanwhile.
     late: Vec<LateFile>,
     index_next: u64,
@@ -68,6 +70,7 @@ impl Teller {
             run: Run::default(),
             dying: VecDeque::new(),
             told: HashSet::new(),
+            told_directories: HashSet::new(),
             late: Vec::new(),
             index_next: config.index_next,
             looks_at_files: config.looks_at_files,
@@ -112,6 +115,7 @@ impl Teller {
         self.run.end();
         self.dying.clear();
         self.told.clear();
+        self.told_directories.clear();
         self.late.clear();
         self.tree.learn_anew();
     }
@@ -128,6 +132,9 @@ impl Teller {
             }
             let mut event = FileEvent::new(kind_of(&entry.stat), 0, self.ts);
             let is_directory = event.kind == EventKind::Mkdir;
+            if is_directory && self.told_directories.len() < TOLD_MAX {
+                self.told_directories.insert(entry.target);
+            }
             event.flags = EventFlags::BEYOND.with(EventFlags::DIRECTORY.when(is_directory));
             (event.parent, event.path, event.target) = (entry.parent, entry.path, entry.target);
             describe(&mut event, Some(&entry.stat));
@@ -323,7 +330,9 @@ impl Teller {
             (Some(from), Some(to)) if stays => {
                 event.parent = parents[1];
                 (event.path, event.old_path) = (to.path, from.path);
-                self.push(event, out);
+                if event.path != event.old_path {
+                    self.push(event, out);
+                }
             }
             (from, to) => {
                 event.flags = event.flags.with(EventFlags::BEYOND);
@@ -395,6 +404,7 @@ impl Teller {
         self.tree.walk_astray();
         if !self.tree.is_walking() {
             self.told.clear();
+            self.told_directories.clear();
         }
     }
 
@@ -505,8 +515,14 @@ impl Teller {
         late.dedup_by_key(|file| file.target);
         for file in late {
             let target = file.target;
-            let (directory, name) = self.run.place(target).unwrap_or((file.directory, file.name));
-            let place = RawPlace { directory, name: &name };
+            let (directory, name) = self
+                .run
+                .place(target)
+                .unwrap_or((file.directory, file.name));
+            let place = RawPlace {
+                directory,
+                name: &name,
+            };
             let Some(found) = self.path(Some(place)).filter(is_inside) else {
                 continue;
             };
@@ -524,13 +540,12 @@ impl Teller {
 
     /// The path at which a walk has told a directory, if that is another place than the one of an
     /// event. The event is older than the walk then, and later ones bring the directory there.
-    fn told_directory(&mut self, directory: ObjectId, place: &RawPlace<'_>) -> Option<Vec<u8>> {
-        if self.told.is_empty() {
+    fn told_directory(&self, directory: ObjectId, place: &RawPlace<'_>) -> Option<Vec<u8>> {
+        if !self.told_directories.contains(&directory) {
             return None;
         }
         let (parent, name) = self.tree.place(directory)?;
-        let told = (parent, Box::from(&name[..]));
-        if (parent == place.directory && name == place.name) || !self.told.remove(&told) {
+        if parent == place.directory && name == place.name {
             return None;
         }
         let path = self.tree.path(&RawPlace {

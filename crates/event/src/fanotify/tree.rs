@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use crate::collector::CollectorFault;
 use crate::directories::{DirectoryTable, PathFault, PathOf};
 use crate::event::{EventKind, ObjectId};
+use crate::fanotify::FanotifyConfig;
 use crate::fanotify::handles::{HandleReader, Identity};
 use crate::fanotify::parse::RawPlace;
 use crate::fanotify::roots::{Relation, Roots};
-use crate::fanotify::FanotifyConfig;
 
 /// Most entries of a directory that one step of a walk takes.
 const ENTRIES_PER_STEP: usize = 512;
@@ -131,7 +131,10 @@ impl Tree {
     fn require_one_file_system(&self) -> Result<(), CollectorFault> {
         let device = self.stat(self.roots.base()).map(|stat| stat.st_dev);
         for root in self.roots.roots() {
-            if self.stat(root).is_some_and(|stat| Some(stat.st_dev) != device) {
+            if self
+                .stat(root)
+                .is_some_and(|stat| Some(stat.st_dev) != device)
+            {
                 return Err(CollectorFault::Unusable(format!(
                     "{} is on another file system than {}: watch it by a group of its own",
                     String::from_utf8_lossy(root),
@@ -174,7 +177,9 @@ impl Tree {
             !found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
         };
         let missing = self.roots.roots().filter(is_missing);
-        missing.map(|root| String::from_utf8_lossy(root).into_owned().into()).collect()
+        missing
+            .map(|root| String::from_utf8_lossy(root).into_owned().into())
+            .collect()
     }
 
     pub(super) fn has(&self, directory: ObjectId) -> bool {
@@ -275,7 +280,11 @@ impl Tree {
 
     /// Time of the monotonic clock from which the walk can go on.
     pub(super) fn due_ns(&self) -> i64 {
-        if self.is_walking() { self.retry_ns } else { i64::MAX }
+        if self.is_walking() {
+            self.retry_ns
+        } else {
+            i64::MAX
+        }
     }
 
     /// The attributes of what is at a path.

@@ -79,7 +79,11 @@ impl Told {
                 return;
             }
             let status = self.collector.status();
-            assert!(start.elapsed() < PATIENCE, "{what}: {:?} {status:?}", self.tail());
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{what}: {:?} {status:?}",
+                self.tail()
+            );
             if is_idle {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -159,11 +163,19 @@ fn an_unlimited_queue_loses_nothing_however_late_it_is_read() {
             fs::remove_file(to).unwrap();
         }
         told.until_told(&dir.join("last"));
-        let count = |kind| told.events.iter().filter(|event| event.kind == kind).count();
+        let count = |kind| {
+            told.events
+                .iter()
+                .filter(|event| event.kind == kind)
+                .count()
+        };
         assert_eq!(count(EventKind::Create), 20_001);
         assert_eq!(count(EventKind::Rename), 20_000);
         assert_eq!(count(EventKind::Unlink), 20_000);
-        assert_eq!((count(EventKind::Gap), told.collector.status().unresolved), (0, 0));
+        assert_eq!(
+            (count(EventKind::Gap), told.collector.status().unresolved),
+            (0, 0)
+        );
     });
 }
 
@@ -210,9 +222,10 @@ fn what_merging_hides_is_found() {
                 _ => {}
             }
         }
-        let real: BTreeSet<_> = fs::read_dir(dir).unwrap().map(|entry| {
-            entry.unwrap().path().as_os_str().as_bytes().to_vec()
-        }).collect();
+        let real: BTreeSet<_> = fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().path().as_os_str().as_bytes().to_vec())
+            .collect();
         assert_eq!(there, real);
         told.until_told(&dir.join("db/in it"));
     });
@@ -241,7 +254,9 @@ fn two_groups_and_roots_that_come_and_go() {
             (EventKind::Create, "/c/one"),
         ];
         let owned = |told: &[(EventKind, &str)]| -> Vec<(EventKind, String)> {
-            told.iter().map(|(kind, path)| (*kind, (*path).to_owned())).collect()
+            told.iter()
+                .map(|(kind, path)| (*kind, (*path).to_owned()))
+                .collect()
         };
         assert_eq!(some.names(dir), owned(&expected));
         assert_eq!(some.collector.status().trouble, "");
@@ -289,7 +304,10 @@ fn events_of_ignored_processes_are_not_told_and_their_directories_are_known() {
         let mut told = Told::new(group(dir).unwrap(), &config);
         fs::create_dir(dir.join("d")).unwrap();
         fs::write(dir.join("d/own"), b"").unwrap();
-        let mut child = Command::new("touch").arg(dir.join("d/other")).spawn().unwrap();
+        let mut child = Command::new("touch")
+            .arg(dir.join("d/other"))
+            .spawn()
+            .unwrap();
         let pid = child.id();
         assert!(child.wait().unwrap().success());
         let other = dir.join("d/other");
@@ -312,7 +330,11 @@ fn bounds_are_said() {
         told.until_told(&dir.join("one"));
         let status = told.collector.status();
         assert_eq!(status.directories, 10);
-        assert!(status.trouble.contains("directories_max"), "{}", status.trouble);
+        assert!(
+            status.trouble.contains("directories_max"),
+            "{}",
+            status.trouble
+        );
 
         // Without room to hold events, those in unknown directories are lost, which is a gap.
         config.directories_max = 1_000;
@@ -329,7 +351,10 @@ fn bounds_are_said() {
         let status = told.collector.status();
         let is_lost = |event: &FileEvent| event.path.ends_with(b"lost");
         let is_told = told.events.iter().any(is_lost);
-        assert!(is_told || (status.unresolved > 0 && status.gaps > 0), "{status:?}");
+        assert!(
+            is_told || (status.unresolved > 0 && status.gaps > 0),
+            "{status:?}"
+        );
     });
 }
 

@@ -205,9 +205,12 @@ impl Replica {
         if let Some(node) = self.nodes.get_mut(&event.path) {
             node.target = event.target;
         }
-        let of_it = |node: &&mut Node| node.target == event.target && !event.target.is_none();
-        for node in self.nodes.values_mut().filter(of_it) {
-            node.size = event.size.or(node.size);
+        for (path, node) in &mut self.nodes {
+            if node.target == event.target && !event.target.is_none() {
+                let is_same_name = *path == event.path;
+                // Written by a name that is gone meanwhile: the size by others is not known.
+                node.size = event.size.or(node.size.filter(|_| is_same_name));
+            }
         }
     }
 
