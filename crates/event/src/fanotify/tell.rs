@@ -191,7 +191,9 @@ impl Teller {
         }
         let looks = self.looks_at_files && raw.has(LOOKED_AT);
         let stat = looks.then(|| self.stat(&path, is_directory)).flatten();
-        if looks && stat.is_none() && !is_directory && !raw.has(mask::DELETE) {
+        // One that was made and deleted has no other place; one that was only deleted may have.
+        let is_brief = raw.has(mask::CREATE) && raw.has(mask::DELETE);
+        if looks && stat.is_none() && !is_directory && !is_brief {
             self.look_later(place);
         }
         let mut event = FileEvent::new(EventKind::Create, 0, self.ts);

@@ -14,6 +14,7 @@ use barograph_event::{
 };
 
 use crate::conformance::conforms;
+use crate::replica::Replica;
 
 /// The limit of every wait: it is reached only if something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,6 +44,25 @@ fn it_conforms() {
     if group(Path::new("/tmp")).is_some() {
         conforms(|root| boxed(group(root).unwrap(), &FanotifyConfig::new(root)));
     }
+}
+
+#[test]
+fn after_a_restart_there_is_a_gap_and_numbers_go_on() {
+    each_base(|dir| {
+        let first = boxed(group(dir).unwrap(), &FanotifyConfig::new(dir));
+        let mut replica = Replica::new(dir, first);
+        fs::create_dir(dir.join("d")).unwrap();
+        replica.settle("the first life");
+        let mut config = FanotifyConfig::new(dir);
+        config.index_next = replica.told.last().unwrap().index + 1;
+        config.starts_with_gap = true;
+        let mut replica = replica.with(boxed(group(dir).unwrap(), &config));
+        replica.told.clear();
+        fs::write(dir.join("d/f"), b"1").unwrap();
+        replica.settle("the second life");
+        assert_eq!(replica.told[0].kind, EventKind::Gap);
+        assert_eq!(replica.count(EventKind::Create, &dir.join("d/f")), 1);
+    });
 }
 
 /// A collector of its own type, and what it has told.
