@@ -2,7 +2,8 @@
 //! system in question. A process of its own makes 20,000 files in 100 directories (64 bytes each),
 //! appends to them, renames each into another directory, and deletes them.
 //!
-//! It needs CAP_SYS_ADMIN.
+//! `fanotify_rate --walk DIRECTORY` measures the walk that learns the directories instead. Both need
+//! CAP_SYS_ADMIN.
 
 #![expect(
     clippy::disallowed_methods,
@@ -27,6 +28,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
         [word, directory] if word == "--generate" => generate(Path::new(directory)),
+        [word, directory] if word == "--walk" => walk(Path::new(directory)),
         [] => ["/dev/shm", "/tmp"]
             .iter()
             .for_each(|base| measure(Path::new(base))),
@@ -111,6 +113,25 @@ fn measure(base: &Path) {
         load.split(' ').next().unwrap_or_default(),
     );
     fs::remove_dir_all(&base).unwrap();
+}
+
+fn walk(base: &Path) {
+    let start = Instant::now();
+    let group = FanotifyGroup::open(base).unwrap();
+    let mut collector = FanotifyCollector::new(group, &FanotifyConfig::new(base)).unwrap();
+    let opened = start.elapsed();
+    while collector.status().is_walking {
+        let now = start.elapsed().as_nanos() as i64;
+        collector
+            .collect(&mut Vec::new(), 10_000, (now, now))
+            .unwrap();
+    }
+    println!(
+        "{}: opened in {opened:.2?}, {} directories learnt in {:.2?}",
+        base.display(),
+        collector.status().directories,
+        start.elapsed(),
+    );
 }
 
 /// Time of the processor that this process has used, in ns.
