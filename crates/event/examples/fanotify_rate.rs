@@ -2,8 +2,8 @@
 //! system in question. A process of its own makes 20,000 files in 100 directories (64 bytes each),
 //! appends to them, renames each into another directory, and deletes them.
 //!
-//! `fanotify_rate --walk DIRECTORY` measures the walk that learns the directories instead. Both need
-//! CAP_SYS_ADMIN.
+//! `fanotify_rate --walk DIRECTORY` measures the walk that learns the directories instead. Both
+//! need CAP_SYS_ADMIN.
 
 #![expect(
     clippy::disallowed_methods,

@@ -41,8 +41,8 @@ pub enum FanotifyQueue {
     Limited,
 }
 
-/// An open group with a mark, and the directory by which the file system was named. Opening it needs
-/// CAP_SYS_ADMIN; using it needs nothing.
+/// An open group with a mark, and the directory by which the file system was named. Opening it
+/// needs CAP_SYS_ADMIN; using it needs nothing.
 #[derive(Debug)]
 pub struct FanotifyGroup {
     /// The group, from which events are read.
@@ -54,7 +54,8 @@ pub struct FanotifyGroup {
 }
 
 impl FanotifyGroup {
-    /// Opens a group with a mark on the file system of the directory `base`, and an unlimited queue.
+    /// Opens a group with a mark on the file system of the directory `base`, and an unlimited
+    /// queue.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Tests of the collector by fanotify. Marking a file system needs CAP_SYS_ADMIN, without which they
-//! say so and check nothing but that refusal.
+//! Tests of the collector by fanotify. Marking a file system needs CAP_SYS_ADMIN, without which
+//! they say so and check nothing but that refusal.
 
 use std::collections::BTreeSet;
 use std::fs;
