@@ -173,6 +173,7 @@ fn contents_and_attributes(root: &Path, replica: &mut Replica) {
 
 fn names_are_bytes(base: &str, make: Make<'_>) {
     let place = Place::new(base);
+    fs::create_dir(place.root.join("d")).unwrap();
     let mut replica = Replica::new(&place.root, make(&place.root));
     replica.settle("the start");
     let long = [b'n'; 255];
@@ -190,7 +191,6 @@ fn names_are_bytes(base: &str, make: Make<'_>) {
             place.root.join("d"),
         );
         fs::write(&file, name).unwrap();
-        fs::create_dir_all(&dir).unwrap();
         fs::rename(&file, dir.join(OsStr::from_bytes(name))).unwrap();
         fs::create_dir(&file).unwrap();
         fs::write(file.join("in it"), name).unwrap();
