@@ -174,6 +174,15 @@ impl WatchShared {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The directories in which the agent writes.
+    pub(crate) fn own_directories(&self) -> Vec<PathBuf> {
+        let directories = [self.state_dir.parent(), Some(self.run_dir.path())];
+        let directories = directories.into_iter().flatten();
+        directories
+            .filter_map(|dir| dir.canonicalize().ok())
+            .collect()
+    }
+
     /// Name of this node.
     pub(crate) fn node(&self) -> &str {
         &self.node

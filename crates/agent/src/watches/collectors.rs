@@ -9,7 +9,10 @@ use barograph_event::changelog::{
     ChangelogCollector, ChangelogFile, ChangelogMerge, ChangelogOptions, ChangelogUser,
     MergeOptions, MountPaths, ResolverOptions,
 };
-use barograph_event::{Collector, InotifyCollector, InotifyConfig, ScanCollector, TreeConfig};
+use barograph_event::{
+    Collector, FanotifyCollector, FanotifyConfig, FanotifyGroup, InotifyCollector, InotifyConfig,
+    ScanCollector, TreeConfig,
+};
 use barograph_model::fnv1a;
 
 use super::config::{ChangelogConfig, WatchConfig};
@@ -97,6 +100,18 @@ fn open_tree(
     };
     let roots = [config.path.clone()];
     let opened: Result<Box<dyn Collector>, _> = match &*config.collector {
+        "fanotify" => {
+            let fanotify = FanotifyConfig {
+                index_next: last + 1,
+                directories_max: config.directories_max,
+                ignored_pids: vec![rustix::process::getpid().as_raw_nonzero().get()],
+                starts_with_gap: last > 0,
+                ..FanotifyConfig::new(&config.path)
+            };
+            let group = FanotifyGroup::open(&config.path);
+            let opened = group.and_then(|group| FanotifyCollector::new(group, &fanotify));
+            opened.map(|opened| Box::new(opened) as _)
+        }
         "scan" => ScanCollector::open(&roots, tree).map(|opened| Box::new(opened) as _),
         _ => {
             let config = InotifyConfig {

@@ -4,6 +4,9 @@
 //! It is a step without a thread: tests step it with a collector and a record of their own.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use barograph_event::{
@@ -83,6 +86,8 @@ pub(crate) struct EventPump<S> {
     retry_ns: i64,
     /// Number of batches that were recorded again.
     again: u64,
+    /// Directories whose events are left out.
+    left_out: Vec<PathBuf>,
 }
 
 impl<S: EventSink> EventPump<S> {
@@ -100,7 +105,15 @@ impl<S: EventSink> EventPump<S> {
             trouble: String::new(),
             retry_ns: i64::MIN,
             again: 0,
+            left_out: Vec::new(),
         }
+    }
+
+    /// Leaves out the events of what is in these directories: those of the agent itself, which
+    /// would record that it records.
+    pub(crate) fn without(mut self, directories: Vec<PathBuf>) -> Self {
+        self.left_out = directories;
+        self
     }
 
     /// Goes on after the event with this number.
@@ -170,10 +183,14 @@ impl<S: EventSink> EventPump<S> {
         let mut samples = Vec::with_capacity(self.events.len());
         let mut bytes = 0;
         for event in self.events.drain(..) {
+            self.last_index = event.index;
+            let path = Path::new(OsStr::from_bytes(&event.path));
+            if self.left_out.iter().any(|dir| path.starts_with(dir)) {
+                continue;
+            }
             self.scratch.clear();
             encode(&event, &mut self.scratch);
             bytes += self.scratch.len() + size_of::<Sample>();
-            self.last_index = event.index;
             samples.push(Sample {
                 ts: event.ts,
                 value: Value::Bytes(Arc::from(&self.scratch[..])),

@@ -141,7 +141,9 @@ impl SourceLoop {
             recorded: Vec::new(),
             first: 0,
         };
-        let mut pump = EventPump::new(collector, sink).after(last);
+        let mut pump = EventPump::new(collector, sink)
+            .after(last)
+            .without(self.shared.own_directories());
         while !self.is_stopping() {
             let clock = &self.shared.clock;
             let wait = pump.step((clock.now_ns(), clock.monotonic_ns()));
