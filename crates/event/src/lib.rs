@@ -12,9 +12,14 @@
 mod collector;
 mod directories;
 mod event;
+mod inotify;
 mod record;
+mod scan;
+mod snapshot;
 
 pub use collector::{Collected, Collector, CollectorFault, CollectorStatus};
 pub use directories::{DirectoryTable, PathFault, PathOf};
 pub use event::{EventFlags, EventKind, FileEvent, NativeRecord, ObjectId, PATH_BYTES_MAX};
+pub use inotify::{InotifyCollector, InotifyConfig};
 pub use record::{RECORD_BYTES_MAX, RecordFault, decode, encode};
+pub use scan::{EventKinds, Mounts, ScanCollector, TreeConfig};

@@ -111,36 +111,41 @@ fn each_operation_is_told_once(base: &str, make: Make<'_>) {
     for (kind, name, act) in cases {
         replica.told.clear();
         act(root);
-        let path = root.join(name);
-        replica.until(name, |replica| replica.count(kind, &path) > 0);
-        replica.settle(name);
-        assert_eq!(
-            replica.count(kind, &path),
-            1,
-            "{kind} {name}: {:?}",
-            replica.told
-        );
-        let structural =
-            |kind: EventKind| kind.makes_name() || kind.removes_name() || kind == EventKind::Rename;
-        let count = replica
-            .told
-            .iter()
-            .filter(|event| structural(event.kind))
-            .count();
-        assert_eq!(count, 1, "{kind} {name}: {:?}", replica.told);
-        let event = replica
-            .told
-            .iter()
-            .find(|event| event.kind == kind)
-            .unwrap();
-        let is_directory = kind == EventKind::Mkdir || kind == EventKind::Rmdir || name == "e";
-        assert_eq!(
-            event.flags.has(EventFlags::DIRECTORY),
-            is_directory,
-            "{event:?}"
-        );
+        is_told_once(root, &mut replica, kind, name);
     }
     contents_and_attributes(root, &mut replica);
+}
+
+/// Waits until the event is told, and checks that it is the only one that changes names.
+fn is_told_once(root: &Path, replica: &mut Replica, kind: EventKind, name: &str) {
+    let path = root.join(name);
+    replica.until(name, |replica| replica.count(kind, &path) > 0);
+    replica.settle(name);
+    assert_eq!(
+        replica.count(kind, &path),
+        1,
+        "{kind} {name}: {:?}",
+        replica.told
+    );
+    let structural =
+        |kind: EventKind| kind.makes_name() || kind.removes_name() || kind == EventKind::Rename;
+    let count = replica
+        .told
+        .iter()
+        .filter(|event| structural(event.kind))
+        .count();
+    assert_eq!(count, 1, "{kind} {name}: {:?}", replica.told);
+    let event = replica
+        .told
+        .iter()
+        .find(|event| event.kind == kind)
+        .unwrap();
+    let is_directory = kind == EventKind::Mkdir || kind == EventKind::Rmdir || name == "e";
+    assert_eq!(
+        event.flags.has(EventFlags::DIRECTORY),
+        is_directory,
+        "{event:?}"
+    );
 }
 
 fn contents_and_attributes(root: &Path, replica: &mut Replica) {
@@ -173,6 +178,7 @@ fn contents_and_attributes(root: &Path, replica: &mut Replica) {
 
 fn names_are_bytes(base: &str, make: Make<'_>) {
     let place = Place::new(base);
+    fs::create_dir(place.root.join("d")).unwrap();
     let mut replica = Replica::new(&place.root, make(&place.root));
     replica.settle("the start");
     let long = [b'n'; 255];
@@ -190,7 +196,6 @@ fn names_are_bytes(base: &str, make: Make<'_>) {
             place.root.join("d"),
         );
         fs::write(&file, name).unwrap();
-        fs::create_dir_all(&dir).unwrap();
         fs::rename(&file, dir.join(OsStr::from_bytes(name))).unwrap();
         fs::create_dir(&file).unwrap();
         fs::write(file.join("in it"), name).unwrap();

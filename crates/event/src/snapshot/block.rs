@@ -1,0 +1,137 @@
+//! The bytes of entries in a block of a snapshot.
+
+use crate::event::{ObjectId, PATH_BYTES_MAX};
+
+/// What is remembered of a name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TreeEntry {
+    pub(crate) id: ObjectId,
+    pub(crate) kind: EntryKind,
+    pub(crate) size: u64,
+    pub(crate) mtime_ns: i64,
+    pub(crate) ctime_ns: i64,
+    /// Time at which the object was made, 0 if its file system does not know: it tells an object
+    /// from a later one that has got the same number.
+    pub(crate) born_ns: i64,
+    /// Permissions.
+    pub(crate) mode: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl TreeEntry {
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind == EntryKind::Directory
+    }
+
+    /// Whether the other entry is of the same object.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let is_born = self.born_ns == other.born_ns || self.born_ns == 0 || other.born_ns == 0;
+        self.id == other.id && self.kind == other.kind && is_born
+    }
+}
+
+/// Type of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum EntryKind {
+    File = 1,
+    Directory = 2,
+    Symlink = 3,
+    Other = 4,
+}
+
+/// An entry with its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item<'a> {
+    pub(crate) dir: ObjectId,
+    pub(crate) name: &'a [u8],
+    pub(crate) entry: TreeEntry,
+}
+
+/// Bit of the first byte: the directory is that of the entry before.
+const SAME_DIR: u8 = 1 << 7;
+
+/// Appends an entry to a block.
+pub(super) fn put(to: &mut Vec<u8>, item: Item<'_>, is_same_dir: bool) {
+    let Item { dir, name, entry } = item;
+    to.push(entry.kind as u8 | if is_same_dir { SAME_DIR } else { 0 });
+    if !is_same_dir {
+        to.extend(dir.0);
+    }
+    to.extend((name.len() as u16).to_le_bytes());
+    to.extend(name);
+    to.extend(entry.id.0);
+    to.extend(entry.size.to_le_bytes());
+    for time in [entry.mtime_ns, entry.ctime_ns, entry.born_ns] {
+        to.extend(time.to_le_bytes());
+    }
+    to.extend(entry.mode.to_le_bytes());
+    to.extend(entry.uid.to_le_bytes());
+    to.extend(entry.gid.to_le_bytes());
+}
+
+/// The entries of a block. They end early where the bytes make no sense.
+pub(super) struct Items<'a> {
+    rest: &'a [u8],
+    dir: Option<ObjectId>,
+}
+
+impl<'a> Items<'a> {
+    pub(super) fn new(block: &'a [u8]) -> Self {
+        Self {
+            rest: block,
+            dir: None,
+        }
+    }
+
+    /// Whether all bytes were entries.
+    pub(super) fn is_done(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn array<const N: usize>(rest: &mut &'a [u8]) -> Option<[u8; N]> {
+        let (taken, after) = rest.split_first_chunk()?;
+        *rest = after;
+        Some(*taken)
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        let mut rest = self.rest;
+        let [first] = Self::array(&mut rest)?;
+        let kind = match first & !SAME_DIR {
+            1 => EntryKind::File,
+            2 => EntryKind::Directory,
+            3 => EntryKind::Symlink,
+            4 => EntryKind::Other,
+            _ => return None,
+        };
+        let dir = match first & SAME_DIR != 0 {
+            true => self.dir?,
+            false => ObjectId(Self::array(&mut rest)?),
+        };
+        let length = usize::from(u16::from_le_bytes(Self::array(&mut rest)?));
+        if length > PATH_BYTES_MAX {
+            return None;
+        }
+        let (name, after) = rest.split_at_checked(length)?;
+        rest = after;
+        let entry = TreeEntry {
+            id: ObjectId(Self::array(&mut rest)?),
+            kind,
+            size: u64::from_le_bytes(Self::array(&mut rest)?),
+            mtime_ns: i64::from_le_bytes(Self::array(&mut rest)?),
+            ctime_ns: i64::from_le_bytes(Self::array(&mut rest)?),
+            born_ns: i64::from_le_bytes(Self::array(&mut rest)?),
+            mode: u16::from_le_bytes(Self::array(&mut rest)?),
+            uid: u32::from_le_bytes(Self::array(&mut rest)?),
+            gid: u32::from_le_bytes(Self::array(&mut rest)?),
+        };
+        (self.rest, self.dir) = (rest, Some(dir));
+        Some(Item { dir, name, entry })
+    }
+}
