@@ -5,6 +5,7 @@
 //! nothing is told twice. Where events are lost, or watches are too few, the tree is compared with
 //! what is known of it.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::collector::{Collected, Collector, CollectorFault, CollectorStatus};
 use crate::event::{EventKind, FileEvent};
-use crate::scan::{Core, EventKinds, Mode, TreeConfig, Walked};
+use crate::scan::{Core, EventKinds, Mode, Name, TreeConfig, Walked};
 
 mod handle;
 mod moves;
@@ -28,6 +29,8 @@ use watches::Watches;
 const EVENTS_AT_ONCE: usize = 1_024;
 /// Steps of the walk before events have their turn.
 const STEPS_AT_ONCE: usize = 64;
+/// Names that could not be seen before they are looked at again.
+const UNSEEN_MAX: usize = 4_096;
 
 /// What an inotify collector is told to do, with its bounds.
 #[derive(Clone, Debug)]
@@ -53,6 +56,7 @@ pub struct InotifyCollector {
     core: Core,
     watches: Watches,
     moves: Moves,
+    unseen: BTreeSet<Name>,
     /// Time of the monotonic clock at which directories without a watch are compared, in ns.
     compare_ns: i64,
     is_more: bool,
@@ -72,6 +76,7 @@ impl InotifyCollector {
             core: Core::open(roots, config.tree)?,
             watches: Watches::new(fd, flags, config.watches_max),
             moves: Moves::default(),
+            unseen: BTreeSet::new(),
             compare_ns: i64::MAX,
             is_more: true,
         })
@@ -82,6 +87,7 @@ impl InotifyCollector {
             core: &mut self.core,
             watches: &mut self.watches,
             moves: &mut self.moves,
+            unseen: &mut self.unseen,
             monotonic_ns,
         }
     }
@@ -101,6 +107,9 @@ impl InotifyCollector {
             };
             // Names of a time before the next event are known until it is told.
             self.handler(monotonic_ns).handle(&raw);
+            if self.unseen.len() >= UNSEEN_MAX {
+                self.handler(monotonic_ns).look_again();
+            }
         }
         false
     }
@@ -168,6 +177,11 @@ impl Collector for InotifyCollector {
                     self.handler(monotonic_ns).left(moved);
                 }
                 self.watches.expire();
+                let is_told = !self.core.walk.is_busy() && self.moves.due_ns() == i64::MAX;
+                if is_told && !self.unseen.is_empty() {
+                    self.handler(monotonic_ns).look_again();
+                    continue;
+                }
                 if walked != Walked::More {
                     break;
                 }

@@ -10,14 +10,16 @@ use crate::event::{FileEvent, ObjectId};
 mod config;
 mod core;
 mod learn;
+mod names;
 mod place;
 mod tree;
 mod walk;
 
 pub use config::{EventKinds, Mounts, TreeConfig};
 pub(crate) use core::{Core, is_root};
-pub(crate) use tree::{Name, Tree};
-pub(crate) use walk::{Mode, Names, Walk, Walked, Watcher, forget, is_passing};
+pub(crate) use names::Names;
+pub(crate) use tree::Name;
+pub(crate) use walk::{Mode, Walk, Walked, Watcher, forget};
 
 /// A collector that compares a tree with what it was, at an interval.
 ///

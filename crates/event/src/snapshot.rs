@@ -88,7 +88,7 @@ impl Snapshot {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(fault("open", path)(error)),
         };
-        let mut snapshot = Self::of(file, path)?;
+        let snapshot = Self::of(file, path)?;
         let mut last: Option<(ObjectId, Box<[u8]>)> = None;
         let mut entries = 0;
         for at in 0..snapshot.blocks.len() {
@@ -177,8 +177,8 @@ impl Snapshot {
         })
     }
 
-    /// Number of entries.
-    pub(crate) fn len(&self) -> u64 {
+    #[cfg(test)]
+    fn len(&self) -> u64 {
         self.entries
     }
 

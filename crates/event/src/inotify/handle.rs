@@ -4,13 +4,15 @@
 //! another object already; then a later event in the queue says so, and what is told until then is
 //! what the events say.
 
+use std::collections::BTreeSet;
+
 use rustix::fs::inotify::ReadFlags;
 
 use super::moves::{Moved, Moves};
 use super::queue::RawEvent;
 use super::watches::Watches;
 use crate::event::{EventFlags, EventKind, ObjectId};
-use crate::scan::{Core, Mode, Name, Walk, Watcher, forget, is_root};
+use crate::scan::{Core, Mode, Name, Walk, forget, is_root};
 
 /// Time for which the other half of a move is waited for, in ns.
 const MOVE_WAIT_NS: i64 = 20_000_000;
@@ -20,6 +22,8 @@ pub(super) struct Handler<'a> {
     pub(super) core: &'a mut Core,
     pub(super) watches: &'a mut Watches,
     pub(super) moves: &'a mut Moves,
+    /// Names that were not where the events said, because something above them has moved since.
+    pub(super) unseen: &'a mut BTreeSet<Name>,
     pub(super) monotonic_ns: i64,
 }
 
@@ -85,8 +89,37 @@ impl Handler<'_> {
 
     /// A name was moved out of the tree.
     pub(super) fn left(&mut self, moved: Moved) {
+        if !self.core.tree.table.has(moved.name.dir) {
+            // Its directory was moved out too, or is told as gone.
+            return;
+        }
         let flags = EventFlags::BEYOND.with(EventFlags::DIRECTORY.when(moved.is_directory));
         self.removed(&moved.name, flags);
+    }
+
+    /// Looks again at names that could not be seen, now that all moves are told.
+    pub(super) fn look_again(&mut self) {
+        for name in std::mem::take(self.unseen) {
+            let tree = &mut self.core.tree;
+            let Ok(seen) = tree.look(name.dir, &name.name) else {
+                continue;
+            };
+            let flags = EventFlags::default();
+            match tree.known.get(name.dir, &name.name) {
+                Some(old) if old.is_same(&seen.entry) => {
+                    tree.tell_differences(name.dir, &name.name, &old, &seen, flags);
+                }
+                // An event that is still to come says what it is.
+                Some(old) if old.is_directory() != seen.entry.is_directory() => {}
+                // Another object was there for a moment, and was taken for this one.
+                Some(old) if old.is_directory() => {
+                    self.remove(&name, flags);
+                    let (tree, mode) = (&mut self.core.tree, Mode::Found(flags));
+                    self.core.walk.take_in(tree, &name, &seen, mode);
+                }
+                _ => self.core.walk.complete(tree, &name, &seen),
+            }
+        }
     }
 
     /// The kernel had no room for events.
@@ -156,10 +189,13 @@ impl Handler<'_> {
                 let (tree, mode) = (&mut self.core.tree, Mode::Found(beyond));
                 self.core.walk.take_in(tree, name, seen, mode);
             }
-            _ => self
-                .core
-                .tree
-                .tell_made(name.dir, &name.name, seen.as_ref(), flags),
+            _ => {
+                if seen.is_none() {
+                    self.unseen.insert(name.clone());
+                }
+                let tree = &mut self.core.tree;
+                tree.tell_made(name.dir, &name.name, seen.as_ref(), flags);
+            }
         }
     }
 
@@ -176,8 +212,12 @@ impl Handler<'_> {
     }
 
     fn remove(&mut self, name: &Name, flags: EventFlags) {
+        self.unseen.remove(name);
+        let old = self.core.tree.known.get(name.dir, &name.name);
+        while let Some(moved) = old.and_then(|old| self.moves.take_from(old.id)) {
+            self.left(moved);
+        }
         let tree = &mut self.core.tree;
-        let old = tree.known.get(name.dir, &name.name);
         tree.tell_removed(name.dir, &name.name, flags);
         let Some(old) = old.filter(|old| old.is_directory()) else {
             return;
@@ -232,6 +272,11 @@ impl Handler<'_> {
             (entry, seen) => seen.map(|seen| seen.entry).or(entry),
         };
         self.replace(to, id);
+        self.unseen.remove(&from);
+        match seen.is_some_and(|seen| Some(seen.entry.id) == id) {
+            true => self.unseen.remove(to),
+            false => self.unseen.insert(to.clone()),
+        };
         if !is_directory {
             let tree = &mut self.core.tree;
             return tree.tell_renamed(&from, old_path, to, now, flags);
@@ -311,7 +356,10 @@ impl Handler<'_> {
                 tree.known.put(name.dir, &name.name, seen);
                 Some(seen)
             }
-            (old, _) => old,
+            (old, _) => {
+                self.unseen.insert(name.clone());
+                old
+            }
         };
         tree.tell_changed(kind, name.dir, &name.name, entry.as_ref(), flags);
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::directories::PathOf;
+use crate::event::ObjectId;
 use crate::scan::Name;
 
 /// Most names that wait at a time. The kernel tells both halves of a move at once, so that more
@@ -47,6 +48,12 @@ impl Moves {
         self.0.remove(at)
     }
 
+    /// A name that was in this directory.
+    pub(super) fn take_from(&mut self, dir: ObjectId) -> Option<Moved> {
+        let at = self.0.iter().position(|moved| moved.name.dir == dir)?;
+        self.0.remove(at)
+    }
+
     /// A name whose time is over.
     pub(super) fn overdue(&mut self, now_ns: i64) -> Option<Moved> {
         match self.0.front() {
@@ -58,9 +65,5 @@ impl Moves {
     /// Time at which the first one is overdue.
     pub(super) fn due_ns(&self) -> i64 {
         self.0.front().map_or(i64::MAX, |first| first.until_ns)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }

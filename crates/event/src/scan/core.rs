@@ -139,6 +139,10 @@ impl Core {
         if !self.walk.is_busy() {
             return Walked::All;
         }
+        if self.tree.known.is_full() && self.tree.known.fault().is_none() {
+            // What was found is kept first.
+            return Walked::Later;
+        }
         let most = self.allowed.min(self.allowed_by_call).min(512) as usize;
         if most == 0 {
             return Walked::Later;

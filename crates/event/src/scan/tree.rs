@@ -237,7 +237,9 @@ impl Tree {
             EntryKind::File if old.is_touched(new) && seen.links == 1 => Some(EventKind::Attrib),
             _ => None,
         };
-        self.known.put(dir, name, *new);
+        if old != new {
+            self.known.put(dir, name, *new);
+        }
         if let Some(kind) = kind {
             self.tell_changed(kind, dir, name, Some(new), flags);
         }

@@ -4,19 +4,20 @@
 //! event of another source is. An object that has moved is found in one place and missed in
 //! another: files that are found and names that are missed are held until all is read.
 
-use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::hash::BuildHasher;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::Dir;
 use rustix::io::Errno;
 
 use super::config::Mounts;
+use super::names::Names;
 use super::place::{Seen, look, open_to_read};
 use super::tree::{Name, Tree};
 use crate::event::{EventFlags, EventKind, ObjectId};
-use crate::snapshot::TreeEntry;
+use crate::snapshot::{EntryKind, TreeEntry};
+
+mod held;
 
 /// Names that are looked at before others have their turn.
 const NAMES_AT_ONCE: usize = 256;
@@ -29,31 +30,6 @@ pub(crate) trait Watcher {
     fn was_read(&mut self, dir: ObjectId, names: Names);
     /// A directory is not part of the tree any more.
     fn forget(&mut self, dir: ObjectId);
-}
-
-/// The names of one directory, each with its object, by the hashes of the names.
-#[derive(Debug, Default)]
-pub(crate) struct Names {
-    objects: HashMap<u64, ObjectId>,
-    state: RandomState,
-}
-
-impl Names {
-    pub(crate) fn get(&self, name: &[u8]) -> Option<ObjectId> {
-        self.objects.get(&self.state.hash_one(name)).copied()
-    }
-
-    pub(crate) fn insert(&mut self, name: &[u8], id: ObjectId) {
-        self.objects.insert(self.state.hash_one(name), id);
-    }
-
-    pub(crate) fn remove(&mut self, name: &[u8]) {
-        self.objects.remove(&self.state.hash_one(name));
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.objects.len()
-    }
 }
 
 /// How what is read is told.
@@ -239,8 +215,8 @@ impl Walk {
                 *budget -= 1;
                 self.act(tree, watcher, action);
             } else if let Some(reading) = self.reading.take() {
-                *budget = budget.saturating_sub(NAMES_AT_ONCE.min(1 + reading.names.len()));
-                self.go_on(tree, watcher, reading);
+                let looked_at = self.go_on(tree, watcher, reading, *budget);
+                *budget = budget.saturating_sub(1 + looked_at);
             } else if let Some(task) = self.stack.pop() {
                 *budget -= 1;
                 if let Err(task) = self.start(tree, watcher, task) {
@@ -271,6 +247,18 @@ impl Walk {
         tree.known.clear(id);
         tree.tell_made(name.dir, &name.name, Some(seen), mode.flags());
         self.go_below(tree, name, seen, mode.below());
+    }
+
+    /// Takes in what is at a name that was told without being seen.
+    pub(crate) fn complete(&mut self, tree: &mut Tree, name: &Name, seen: &Seen) {
+        tree.known.put(name.dir, &name.name, seen.entry);
+        if seen.entry.is_directory() {
+            tree.known.clear(seen.entry.id);
+            self.go_below(tree, name, seen, Mode::Found(EventFlags::default()));
+        } else if seen.entry.kind == EntryKind::File && seen.entry.size > 0 {
+            let (entry, flags) = (Some(&seen.entry), EventFlags::default());
+            tree.tell_changed(EventKind::Write, name.dir, &name.name, entry, flags);
+        }
     }
 
     /// Notes where a directory is, and has it read.
@@ -351,24 +339,34 @@ impl Walk {
         }
     }
 
-    /// Reads some more of a directory, or looks for known names that are not there.
-    fn go_on(&mut self, tree: &mut Tree, watcher: &mut dyn Watcher, mut reading: Reading) {
+    /// Reads some more of a directory, or looks for known names that are not there. It returns the
+    /// number of names that it has looked at.
+    fn go_on(
+        &mut self,
+        tree: &mut Tree,
+        watcher: &mut dyn Watcher,
+        mut reading: Reading,
+        most: usize,
+    ) -> usize {
         let Some(mut stream) = reading.stream.take() else {
-            return self.miss(tree, watcher, reading);
+            self.miss(tree, watcher, reading);
+            return 0;
         };
-        for _ in 0..NAMES_AT_ONCE {
+        let mut looked_at = 0;
+        while looked_at < NAMES_AT_ONCE.min(most) {
             let entry = match stream.read() {
                 Some(Ok(entry)) => entry,
                 // What was read of a directory that is gone now is all there is.
                 Some(Err(_)) | None => {
                     self.reading = Some(reading);
-                    return;
+                    return looked_at;
                 }
             };
             let name = entry.file_name().to_bytes();
             if name == b"." || name == b".." {
                 continue;
             }
+            looked_at += 1;
             let seen = stream.fd().and_then(|fd| look(fd, name));
             if let Ok(seen) = seen {
                 if !matches!(reading.mode, Mode::Baseline) {
@@ -382,6 +380,7 @@ impl Walk {
         }
         reading.stream = Some(stream);
         self.reading = Some(reading);
+        looked_at
     }
 
     /// Tells what is to be told of a name that is there.
@@ -459,9 +458,14 @@ impl Walk {
             let old = tree.table.get(id);
             let old = old.map(|(dir, at)| Name::new(dir.unwrap_or(ObjectId::NONE), at));
             match old.filter(|_| is_compared) {
-                Some(old) if old != name && self.moves(tree, &old, &name, &seen) => {
+                Some(ref old) if *old != name && self.moves(tree, old, &name, &seen) => {
                     self.lost.remove(&id);
                     self.go_below(tree, &name, &seen, mode.below());
+                }
+                // Its number was that of another directory, whose names are told as removed first,
+                // because paths below it would be wrong afterwards.
+                Some(ref old) if *old != name && self.drop_former(tree, old, id) => {
+                    self.actions.push_back(Action::Found(name, seen, mode));
                 }
                 _ => self.take_in(tree, &name, &seen, mode),
             }
@@ -473,62 +477,6 @@ impl Walk {
             }
         } else {
             self.hold(tree, name, seen);
-        }
-    }
-
-    /// Tells that an object has moved if the old name is still that of the object.
-    fn moves(&mut self, tree: &mut Tree, old: &Name, new: &Name, seen: &Seen) -> bool {
-        let Some(entry) = tree.known.get(old.dir, &old.name) else {
-            return false;
-        };
-        let is_taken = tree.known.get(new.dir, &new.name).is_some();
-        if !entry.is_same(&seen.entry) || is_taken {
-            return false;
-        }
-        let old_path = tree.path(old.dir, &old.name);
-        if seen.entry.is_directory() && !tree.place(seen.entry.id, new.dir, &new.name) {
-            return false;
-        }
-        tree.tell_renamed(old, old_path, new, Some(entry), EventFlags::RECONCILED);
-        tree.tell_differences(new.dir, &new.name, &entry, seen, EventFlags::RECONCILED);
-        true
-    }
-
-    fn hold(&mut self, tree: &mut Tree, name: Name, seen: Seen) {
-        if seen.links > 1 && self.found.contains_key(&seen.entry.id) {
-            tree.tell_made(name.dir, &name.name, Some(&seen), EventFlags::RECONCILED);
-            return;
-        }
-        self.found.insert(seen.entry.id, (name, seen));
-        self.bound();
-    }
-
-    fn match_found(&mut self, tree: &mut Tree, old: &Name, entry: &TreeEntry) -> bool {
-        let Some((new, seen)) = self.found.remove(&entry.id) else {
-            return false;
-        };
-        let is_moved = self.moves(tree, old, &new, &seen);
-        if !is_moved {
-            self.found.insert(entry.id, (new, seen));
-        }
-        is_moved
-    }
-
-    /// Tells what is held if it is too much.
-    fn bound(&mut self) {
-        if self.lost.len() + self.found.len() >= self.held_max {
-            self.release_all();
-        }
-    }
-
-    fn release_all(&mut self) {
-        for (id, name) in std::mem::take(&mut self.lost) {
-            let mut entry = NOTHING;
-            entry.id = id;
-            self.actions.push_back(Action::Drop(name, entry));
-        }
-        for (_, (name, seen)) in std::mem::take(&mut self.found) {
-            self.actions.push_back(Action::Made(name, seen.entry));
         }
     }
 
@@ -598,18 +546,6 @@ impl Walk {
         true
     }
 }
-
-const NOTHING: TreeEntry = TreeEntry {
-    id: ObjectId::NONE,
-    kind: crate::snapshot::EntryKind::Other,
-    size: 0,
-    mtime_ns: 0,
-    ctime_ns: 0,
-    born_ns: 0,
-    mode: 0,
-    uid: 0,
-    gid: 0,
-};
 
 /// Forgets a directory.
 pub(crate) fn forget(tree: &mut Tree, watcher: &mut dyn Watcher, dir: ObjectId) {

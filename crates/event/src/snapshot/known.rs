@@ -33,6 +33,9 @@ struct Layer {
     count: usize,
 }
 
+/// Names of a directory with what is known of them.
+pub(crate) type KnownNames = Vec<(Box<[u8]>, TreeEntry)>;
+
 /// Outcome of looking into a layer.
 enum Found {
     Here(Option<TreeEntry>),
@@ -186,7 +189,7 @@ impl Known {
         dir: ObjectId,
         after: Option<&[u8]>,
         max: usize,
-    ) -> (Vec<(Box<[u8]>, TreeEntry)>, Option<Box<[u8]>>) {
+    ) -> (KnownNames, Option<Box<[u8]>>) {
         let mut found: BTreeMap<Box<[u8]>, Option<TreeEntry>> = BTreeMap::new();
         let mut next = None;
         let is_cleared = self.changes.is_cleared(dir) || self.frozen.is_cleared(dir);

@@ -111,36 +111,41 @@ fn each_operation_is_told_once(base: &str, make: Make<'_>) {
     for (kind, name, act) in cases {
         replica.told.clear();
         act(root);
-        let path = root.join(name);
-        replica.until(name, |replica| replica.count(kind, &path) > 0);
-        replica.settle(name);
-        assert_eq!(
-            replica.count(kind, &path),
-            1,
-            "{kind} {name}: {:?}",
-            replica.told
-        );
-        let structural =
-            |kind: EventKind| kind.makes_name() || kind.removes_name() || kind == EventKind::Rename;
-        let count = replica
-            .told
-            .iter()
-            .filter(|event| structural(event.kind))
-            .count();
-        assert_eq!(count, 1, "{kind} {name}: {:?}", replica.told);
-        let event = replica
-            .told
-            .iter()
-            .find(|event| event.kind == kind)
-            .unwrap();
-        let is_directory = kind == EventKind::Mkdir || kind == EventKind::Rmdir || name == "e";
-        assert_eq!(
-            event.flags.has(EventFlags::DIRECTORY),
-            is_directory,
-            "{event:?}"
-        );
+        is_told_once(root, &mut replica, kind, name);
     }
     contents_and_attributes(root, &mut replica);
+}
+
+/// Waits until the event is told, and checks that it is the only one that changes names.
+fn is_told_once(root: &Path, replica: &mut Replica, kind: EventKind, name: &str) {
+    let path = root.join(name);
+    replica.until(name, |replica| replica.count(kind, &path) > 0);
+    replica.settle(name);
+    assert_eq!(
+        replica.count(kind, &path),
+        1,
+        "{kind} {name}: {:?}",
+        replica.told
+    );
+    let structural =
+        |kind: EventKind| kind.makes_name() || kind.removes_name() || kind == EventKind::Rename;
+    let count = replica
+        .told
+        .iter()
+        .filter(|event| structural(event.kind))
+        .count();
+    assert_eq!(count, 1, "{kind} {name}: {:?}", replica.told);
+    let event = replica
+        .told
+        .iter()
+        .find(|event| event.kind == kind)
+        .unwrap();
+    let is_directory = kind == EventKind::Mkdir || kind == EventKind::Rmdir || name == "e";
+    assert_eq!(
+        event.flags.has(EventFlags::DIRECTORY),
+        is_directory,
+        "{event:?}"
+    );
 }
 
 fn contents_and_attributes(root: &Path, replica: &mut Replica) {

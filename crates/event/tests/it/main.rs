@@ -11,3 +11,4 @@ mod fanotify;
 mod inotify;
 mod operations;
 mod replica;
+mod scan;

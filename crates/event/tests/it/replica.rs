@@ -64,6 +64,13 @@ impl Replica {
         }
     }
 
+    /// A replica that begins with an empty tree.
+    pub(crate) fn empty(root: &Path, collector: Box<dyn Collector>) -> Self {
+        let mut replica = Self::new(root, collector);
+        replica.nodes.clear();
+        replica
+    }
+
     /// The same model with another collector, as after a restart.
     pub(crate) fn with(self, collector: Box<dyn Collector>) -> Self {
         Self { collector, ..self }
@@ -210,10 +217,18 @@ impl Replica {
             size: event.size,
             target: event.target,
         };
-        if event.kind == EventKind::Link {
+        // A name that was gone when it was looked at was told without its object, so that a second
+        // name of the object was told as a file of its own.
+        let is_other = |(path, node): (&Vec<u8>, &Node)| {
+            *path != event.path && *path != event.old_path && node.target == event.target
+        };
+        let has_other = !event.target.is_none() && self.nodes.iter().any(is_other);
+        if event.kind == EventKind::Link || has_other {
             self.linked.insert(event.target);
         }
         match event.kind {
+            // The root itself is no name in the tree.
+            kind if kind.makes_name() && event.path == root => {}
             kind if kind.makes_name() => {
                 let old = self.nodes.get(&event.path);
                 if old.is_some_and(|old| old.is_directory && !is_directory) {
