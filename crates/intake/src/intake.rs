@@ -36,8 +36,8 @@ use super::timing::{TickClock, after_rest};
 use crate::call_streams::CallStreams;
 use barograph_call::Board;
 use barograph_stream::ScopeReader;
-use step::IntakeStage;
 pub(crate) use step::{IntakeEvent, IntakeParts, NextStep};
+use step::{IntakeStage, RoundEnd};
 
 /// A process without news for so long is put to sleep: it has to knock.
 const AWAKE_NS: i64 = 50_000_000;
@@ -103,14 +103,6 @@ pub(crate) struct Intake<'c> {
     /// Counts of ingest files for the agent's own streams.
     counts: Arc<IngestCounts>,
     takes: TakeBuffer,
-}
-
-/// The result of a round.
-#[derive(Clone, Copy, Debug, Default)]
-struct RoundEnd {
-    has_news: bool,
-    /// Whether work is left that only the round's bounds have put off.
-    has_more: bool,
 }
 
 /// Borrows the fields that a round needs, so that the other fields can be used beside it.

@@ -8,8 +8,6 @@ use rusqlite::Result;
 use rusqlite::types::Null;
 use rusqlite::vtab::Context;
 
-use crate::shape::ShapeColumn;
-
 /// A column of the table of events that is a part of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventColumn {
@@ -32,38 +30,6 @@ pub(crate) enum EventColumn {
 }
 
 use EventColumn as E;
-use ShapeColumn as S;
-
-/// The columns before those of labels.
-pub(crate) const EVENT_FIRST: [(&str, ShapeColumn); 14] = [
-    ("ts", S::Ts),
-    ("kind", S::Event(E::Kind)),
-    ("path", S::Event(E::Path)),
-    ("old_path", S::Event(E::OldPath)),
-    ("size", S::Event(E::Size)),
-    ("uid", S::Event(E::Uid)),
-    ("gid", S::Event(E::Gid)),
-    ("job", S::Event(E::Job)),
-    ("directory", S::Event(E::IsDirectory)),
-    ("complete", S::Event(E::IsComplete)),
-    ("idx", S::Event(E::Index)),
-    ("quality", S::Quality),
-    ("node", S::Node),
-    ("newest", S::Newest),
-];
-
-/// Hidden columns, which `*` does not include.
-pub(crate) const EVENT_LAST: [(&str, ShapeColumn); 9] = [
-    ("path_bytes", S::Event(E::PathBytes)),
-    ("old_path_bytes", S::Event(E::OldPathBytes)),
-    ("target", S::Event(E::Target)),
-    ("parent", S::Event(E::Parent)),
-    ("flags", S::Event(E::Flags)),
-    ("detail", S::Event(E::Detail)),
-    ("value", S::Value),
-    ("looked", S::Looked),
-    ("age_ns", S::AgeNs),
-];
 
 impl EventColumn {
     /// The declared type.

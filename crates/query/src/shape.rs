@@ -8,7 +8,7 @@ use std::ffi::CString;
 use barograph_event::{EVENT_STREAM, SOURCE_LABEL};
 use barograph_model::{Descriptor, Kind, ValueType};
 
-use crate::event_columns::{EVENT_FIRST, EVENT_LAST, EventColumn};
+use crate::event_columns::EventColumn;
 
 /// Most label columns of one table; further labels are found in `streams.labels` only.
 pub(crate) const LABEL_COLUMNS_MAX: usize = 200;
@@ -67,6 +67,40 @@ const LAST: [(&str, ShapeColumn); 5] = [
     ("looked", ShapeColumn::Looked),
     ("age_ns", ShapeColumn::AgeNs),
     ("unit", ShapeColumn::Unit),
+];
+
+/// The columns of the table of events before those of labels.
+const EVENT_FIRST: [(&str, ShapeColumn); 14] = [
+    ("ts", ShapeColumn::Ts),
+    ("kind", ShapeColumn::Event(EventColumn::Kind)),
+    ("path", ShapeColumn::Event(EventColumn::Path)),
+    ("old_path", ShapeColumn::Event(EventColumn::OldPath)),
+    ("size", ShapeColumn::Event(EventColumn::Size)),
+    ("uid", ShapeColumn::Event(EventColumn::Uid)),
+    ("gid", ShapeColumn::Event(EventColumn::Gid)),
+    ("job", ShapeColumn::Event(EventColumn::Job)),
+    ("directory", ShapeColumn::Event(EventColumn::IsDirectory)),
+    ("complete", ShapeColumn::Event(EventColumn::IsComplete)),
+    ("idx", ShapeColumn::Event(EventColumn::Index)),
+    ("quality", ShapeColumn::Quality),
+    ("node", ShapeColumn::Node),
+    ("newest", ShapeColumn::Newest),
+];
+
+/// Its hidden columns.
+const EVENT_LAST: [(&str, ShapeColumn); 9] = [
+    ("path_bytes", ShapeColumn::Event(EventColumn::PathBytes)),
+    (
+        "old_path_bytes",
+        ShapeColumn::Event(EventColumn::OldPathBytes),
+    ),
+    ("target", ShapeColumn::Event(EventColumn::Target)),
+    ("parent", ShapeColumn::Event(EventColumn::Parent)),
+    ("flags", ShapeColumn::Event(EventColumn::Flags)),
+    ("detail", ShapeColumn::Event(EventColumn::Detail)),
+    ("value", ShapeColumn::Value),
+    ("looked", ShapeColumn::Looked),
+    ("age_ns", ShapeColumn::AgeNs),
 ];
 
 /// The columns of one metric's table.

@@ -52,3 +52,11 @@ pub(super) enum IntakeStage {
     Ending(i64),
     Ended,
 }
+
+/// The result of a round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoundEnd {
+    pub has_news: bool,
+    /// Whether work is left that only the round's bounds have put off.
+    pub has_more: bool,
+}
