@@ -1,0 +1,5 @@
+//! Integration tests: the queue against a model, crashes, full disks, and hostile actions.
+
+mod damage;
+mod model;
+mod support;
