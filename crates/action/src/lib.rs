@@ -8,9 +8,15 @@
 //! The crate stands alone because it knows neither events nor rules: which rules may start now, and
 //! whose rights they have, is told to it. It has one file, the queue.
 
+mod bytes;
+mod job;
 mod queue;
 mod request;
+mod run;
+mod template;
+mod webhook;
 
+pub use job::{ActionJob, ActionWork, ExitRetry, JobFault};
 pub use queue::{
     ActionDetail, ActionFailure, ActionFilter, ActionInfo, ActionLease, ActionOutcome,
     ActionQueue, ActionState, AttemptReach, CLAIM_MAX, Changed, ClaimedAction, Durability,
@@ -21,3 +27,6 @@ pub use request::{
     ACTION_NAME_BYTES_MAX, ActionKey, ActionOwner, ActionRequest, Delivery, REASON_BYTES_MAX,
     RetryPolicy,
 };
+pub use run::{ProgramEnd, ProgramEnding, ProgramRun, ProgramRunner, RunConfig, RunRefusal};
+pub use template::{ActionFields, FIELD_NAMES, TEMPLATE_BYTES_MAX, Template, TemplateFault};
+pub use webhook::{WebhookConfig, WebhookFault, WebhookSender};

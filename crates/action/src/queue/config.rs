@@ -56,7 +56,7 @@ impl Default for QueueConfig {
             actions_per_rule_max: 20_000,
             body_bytes_max: 64 << 10,
             file_bytes_max: 1 << 30,
-            output_bytes_max: 16 << 10,
+            output_bytes_max: 33 << 10,
             lease_ns_max: DAY,
             asked_wait_ns_max: 3_600 * NS_PER_S,
             done_max: 20_000,

@@ -113,8 +113,8 @@ impl Model {
         let kept = queue.list(&ActionFilter::default()).unwrap();
         let kept: Vec<u64> = kept.iter().map(|info| info.id).collect();
         let gone: Vec<u64> = self.rows.keys().copied().filter(|id| !kept.contains(id)).collect();
-        for id in gone {
-            let row = self.rows.remove(&id).unwrap();
+        let gone: Vec<Row> = gone.iter().map(|id| self.rows.remove(id).unwrap()).collect();
+        for row in gone {
             assert!(
                 !matches!(row.state, ActionState::Waiting | ActionState::Running),
                 "an action was lost: {row:?}"
