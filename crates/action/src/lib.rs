@@ -9,13 +9,16 @@
 //! whose rights they have, is told to it. It has one file, the queue.
 
 mod bytes;
+mod execute;
 mod job;
 mod queue;
 mod request;
 mod run;
 mod template;
 mod webhook;
+mod worker;
 
+pub use execute::{ActionExecutor, JobExecutor};
 pub use job::{ActionJob, ActionWork, ExitRetry, JobFault};
 pub use queue::{
     ActionDetail, ActionFailure, ActionFilter, ActionInfo, ActionLease, ActionOutcome,
@@ -30,3 +33,4 @@ pub use request::{
 pub use run::{ProgramEnd, ProgramEnding, ProgramRun, ProgramRunner, RunConfig, RunRefusal};
 pub use template::{ActionFields, FIELD_NAMES, TEMPLATE_BYTES_MAX, Template, TemplateFault};
 pub use webhook::{WebhookConfig, WebhookFault, WebhookSender};
+pub use worker::{ActionRules, ActionWorkers, StopReport, WorkersConfig};

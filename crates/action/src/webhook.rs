@@ -144,7 +144,7 @@ impl WebhookSender {
         if url.len() > URL_BYTES_MAX {
             return Err(format!("the address has {} bytes, of at most {URL_BYTES_MAX}", url.len()));
         }
-        let uri: Uri = url.parse().map_err(|_| "the address is none".to_owned())?;
+        let uri: Uri = url.parse().map_err(|_| "the address is not valid".to_owned())?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
             return Err("the address is neither http nor https".to_owned());
         }

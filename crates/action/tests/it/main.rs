@@ -1,5 +1,11 @@
 //! Integration tests: the queue against a model, crashes, full disks, and hostile actions.
+#![expect(clippy::disallowed_methods, reason = "tests wait until something holds")]
 
+mod crash;
 mod damage;
+mod full;
 mod model;
+mod programs;
 mod support;
+mod webhooks;
+mod workers;

@@ -55,3 +55,38 @@ pub(crate) fn failure(repeat: RepeatWish) -> ActionFailure {
         reach: AttemptReach::Begun,
     }
 }
+
+pub(crate) fn words(words: &[&str]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// Waits until something holds.
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..3_000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{what}: not within 30 s");
+}
+
+/// The clock of the machine.
+pub(crate) struct RealClock(pub(crate) std::time::Instant);
+
+impl RealClock {
+    pub(crate) fn new() -> Self {
+        Self(std::time::Instant::now())
+    }
+}
+
+impl barograph_model::Clock for RealClock {
+    fn now_ns(&self) -> i64 {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.unwrap().as_nanos() as i64
+    }
+
+    fn monotonic_ns(&self) -> i64 {
+        self.0.elapsed().as_nanos() as i64
+    }
+}
