@@ -53,7 +53,9 @@ pub(crate) mod list {
         to.collect_seq(words.iter().map(|word| Given(word)))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<u8>>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<Vec<u8>>, D::Error> {
         let words = Vec::<Taken>::deserialize(from)?;
         Ok(words.into_iter().map(|word| word.0).collect())
     }

@@ -77,25 +77,33 @@ fn outcome(end: ProgramEnd, retry: &ExitRetry) -> ActionOutcome {
             let output = output(end);
             return ActionOutcome::Done { output };
         }
-        ProgramEnding::Code(code) if retry.has(code) => {
-            (format!("the program ended with code {code}"), RepeatWish::Later)
-        }
-        ProgramEnding::Code(code) => {
-            (format!("the program ended with code {code}"), RepeatWish::Never)
-        }
-        ProgramEnding::Signal(signal) => {
-            (format!("the program was ended by signal {signal}"), RepeatWish::Later)
-        }
-        ProgramEnding::TimeOver => {
-            (format!("the program took too long: it was ended after {seconds:.1} s"), RepeatWish::Later)
-        }
-        ProgramEnding::Stopped => {
-            ("the program was ended with the workers, or since its lease was lost".to_owned(), RepeatWish::Later)
-        }
+        ProgramEnding::Code(code) if retry.has(code) => (
+            format!("the program ended with code {code}"),
+            RepeatWish::Later,
+        ),
+        ProgramEnding::Code(code) => (
+            format!("the program ended with code {code}"),
+            RepeatWish::Never,
+        ),
+        ProgramEnding::Signal(signal) => (
+            format!("the program was ended by signal {signal}"),
+            RepeatWish::Later,
+        ),
+        ProgramEnding::TimeOver => (
+            format!("the program took too long: it was ended after {seconds:.1} s"),
+            RepeatWish::Later,
+        ),
+        ProgramEnding::Stopped => (
+            "the program was ended with the workers, or since its lease was lost".to_owned(),
+            RepeatWish::Later,
+        ),
         // Another one would run beside it.
-        ProgramEnding::Left => {
-            (format!("the program does not end, {seconds:.1} s after its start, although it was killed"), RepeatWish::Never)
-        }
+        ProgramEnding::Left => (
+            format!(
+                "the program does not end, {seconds:.1} s after its start, although it was killed"
+            ),
+            RepeatWish::Never,
+        ),
     };
     ActionOutcome::Failed(ActionFailure {
         reason,
@@ -110,6 +118,12 @@ fn output(end: ProgramEnd) -> Vec<u8> {
     match (end.output.is_empty(), end.errors.is_empty()) {
         (_, true) => end.output,
         (true, false) => end.errors,
-        (false, false) => [&b"[standard output]\n"[..], &end.output, b"\n[standard error]\n", &end.errors].concat(),
+        (false, false) => [
+            &b"[standard output]\n"[..],
+            &end.output,
+            b"\n[standard error]\n",
+            &end.errors,
+        ]
+        .concat(),
     }
 }

@@ -26,9 +26,7 @@ pub use claim::{ActionLease, CLAIM_MAX, ClaimedAction, RuleStart};
 pub use config::{Durability, QueueConfig};
 pub use enqueue::Enqueued;
 pub use fault::QueueFault;
-pub use list::{
-    ActionDetail, ActionFilter, ActionInfo, ActionState, Changed, LIST_MAX,
-};
+pub use list::{ActionDetail, ActionFilter, ActionInfo, ActionState, Changed, LIST_MAX};
 pub use settle::{ActionFailure, ActionOutcome, AttemptReach, RepeatWish, Settled};
 
 use claim::Claim;

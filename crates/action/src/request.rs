@@ -144,7 +144,10 @@ mod tests {
         );
         check(key("a.1", 1, "b", 1), "a%2E1.1.b.1");
         check(key("a", 1, "1.b", 1), "a.1.1%2Eb.1");
-        check(key("ä\n", 0, "%", u64::MAX), "%C3%A4%0A.0.%25.18446744073709551615");
+        check(
+            key("ä\n", 0, "%", u64::MAX),
+            "%C3%A4%0A.0.%25.18446744073709551615",
+        );
     }
 
     #[test]
@@ -169,7 +172,9 @@ mod tests {
     #[test]
     fn a_receiver_may_be_down_for_a_day() {
         let policy = RetryPolicy::default();
-        let shortest: i64 = (1..policy.attempts_max).map(|n| policy.wait_ns(n, 0.0)).sum();
+        let shortest: i64 = (1..policy.attempts_max)
+            .map(|n| policy.wait_ns(n, 0.0))
+            .sum();
         assert!(shortest > 24 * 3_600 * NS_PER_S, "{shortest} ns");
     }
 }

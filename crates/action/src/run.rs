@@ -25,9 +25,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, geteuid, kill_process_group, pidfd_open,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process_group, pidfd_open};
 use thiserror::Error;
 
 use crate::request::ActionOwner;
@@ -63,7 +61,14 @@ pub struct RunConfig {
 
 impl Default for RunConfig {
     fn default() -> Self {
-        let path = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+        let path = [
+            "/usr/local/sbin",
+            "/usr/local/bin",
+            "/usr/sbin",
+            "/usr/bin",
+            "/sbin",
+            "/bin",
+        ];
         Self {
             path: path.map(PathBuf::from).to_vec(),
             time_default: Duration::from_secs(300),
@@ -182,9 +187,12 @@ impl ProgramRunner {
             false => run.time_max.min(self.config.time_max),
         };
         let running = Running::new(child, &self.config, began, limit);
-        let (end, left) = running.to_end(stop);
+        let (end, left) = running.finish(stop);
         if let Some(child) = left {
-            self.left.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+            self.left
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(child);
         }
         Ok(end)
     }
@@ -211,7 +219,11 @@ impl ProgramRunner {
                 agent: agent.as_raw(),
             });
         }
-        let words: Vec<&OsStr> = run.argv.iter().map(|word| OsStr::from_bytes(word)).collect();
+        let words: Vec<&OsStr> = run
+            .argv
+            .iter()
+            .map(|word| OsStr::from_bytes(word))
+            .collect();
         let mut command = Command::new(self.find(words.first().copied().unwrap_or_default())?);
         let path = std::env::join_paths(&self.config.path).unwrap_or_default();
         command
@@ -290,9 +302,11 @@ impl<'a> Running<'a> {
     }
 
     /// Waits for the end; returns the child as well if it does not end.
-    fn to_end(mut self, stop: &AtomicBool) -> (ProgramEnd, Option<Child>) {
+    fn finish(mut self, stop: &AtomicBool) -> (ProgramEnd, Option<Child>) {
         // Without this descriptor the end is seen with the next look.
-        let pidfd = self.group.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let pidfd = self
+            .group
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut piece = piece();
         let mut killed: Option<Instant> = None;
         loop {
@@ -372,7 +386,10 @@ impl<'a> Running<'a> {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let Some(pid) = self.group else { return true };
-        !matches!(waitid(WaitId::Pid(pid), options), Ok(None) | Err(Errno::INTR))
+        !matches!(
+            waitid(WaitId::Pid(pid), options),
+            Ok(None) | Err(Errno::INTR)
+        )
     }
 
     fn signal(&self, signal: Signal) {

@@ -53,6 +53,9 @@ pub enum TemplateFault {
         /// Where it stands.
         place: &'static str,
     },
+    /// The text is no JSON when the fields are filled in.
+    #[error("the body is no JSON ({0}): put fields inside strings, and double braces")]
+    Json(String),
 }
 
 /// A parsed template.
@@ -121,7 +124,9 @@ impl Template {
     pub fn parse_url(text: &str) -> Result<Self, TemplateFault> {
         let template = Self::parse(text)?;
         let authority = text.find("://").map_or(0, |at| at + 3);
-        let path = text[authority..].find(['/', '?', '#']).map(|at| authority + at);
+        let path = text[authority..]
+            .find(['/', '?', '#'])
+            .map(|at| authority + at);
         let fields = template.parts.iter().filter_map(|part| match part {
             Part::Field(_, at) => Some(*at),
             Part::Text(_) => None,
@@ -133,6 +138,29 @@ impl Template {
             }),
             _ => Ok(template),
         }
+    }
+
+    /// Parses the body of a webhook. It is to be JSON with each field inside a string, where it is
+    /// escaped.
+    ///
+    /// # Errors
+    ///
+    /// The text is no template, or no JSON once it is filled.
+    pub fn parse_json(text: &str) -> Result<Self, TemplateFault> {
+        let template = Self::parse(text)?;
+        // Outside of a string neither nothing nor a letter is a value.
+        for name in ["", "x"] {
+            let fields = ActionFields {
+                kind: name.to_owned(),
+                source: name.to_owned(),
+                rule: name.to_owned(),
+                ..ActionFields::default()
+            };
+            let filled = template.fill_json(&fields);
+            serde_json::from_slice::<serde::de::IgnoredAny>(&filled)
+                .map_err(|error| TemplateFault::Json(error.to_string()))?;
+        }
+        Ok(template)
     }
 
     /// Whether the template has no field.
@@ -213,20 +241,34 @@ mod tests {
     #[test]
     fn filling() {
         let check = |text: &str, path: &str, expect: &str| {
-            let filled = Template::parse(text).unwrap().fill(&fields(path.as_bytes()));
+            let filled = Template::parse(text)
+                .unwrap()
+                .fill(&fields(path.as_bytes()));
             assert_eq!(String::from_utf8(filled).unwrap(), expect, "{text} {path}");
         };
         check("plain", "/a", "plain");
         check("", "/a", "");
         check("{path}", "/a b/c.h5", "/a b/c.h5");
         check("-i={path}.out", "/a", "-i=/a.out");
-        check("{name}|{dir}|{stem}|{ext}", "/d/x.tar.gz", "x.tar.gz|/d|x.tar|gz");
+        check(
+            "{name}|{dir}|{stem}|{ext}",
+            "/d/x.tar.gz",
+            "x.tar.gz|/d|x.tar|gz",
+        );
         check("{name}|{dir}|{stem}|{ext}", "/top", "top|/|top|");
-        check("{name}|{dir}|{stem}|{ext}", "/d/.hidden", ".hidden|/d|.hidden|");
+        check(
+            "{name}|{dir}|{stem}|{ext}",
+            "/d/.hidden",
+            ".hidden|/d|.hidden|",
+        );
         check("{name}|{dir}|{stem}|{ext}", "", "|||");
         check("{{path}} {path}}}", "/a", "{path} /a}");
         check("{path}", "{name} $(reboot) `x`", "{name} $(reboot) `x`");
-        check("{size} {uid} {index} {ts} {key}", "", "12  7 1000 r.1.scratch.7");
+        check(
+            "{size} {uid} {index} {ts} {key}",
+            "",
+            "12  7 1000 r.1.scratch.7",
+        );
         check("ä{kind}ö{source}{rule}", "", "äcreateöscratchr");
     }
 
@@ -235,7 +277,10 @@ mod tests {
         let check = |text: &str, expect: TemplateFault| {
             assert_eq!(Template::parse(text), Err(expect), "{text}");
         };
-        let unknown = |name: &str, at| TemplateFault::Unknown { name: name.into(), at };
+        let unknown = |name: &str, at| TemplateFault::Unknown {
+            name: name.into(),
+            at,
+        };
         check("a {pth}", unknown("pth", 2));
         check("{}", unknown("", 0));
         check("{path }", unknown("path ", 0));
@@ -258,7 +303,10 @@ mod tests {
                 other => panic!("{text}: {other:?}"),
             }
         };
-        check("http://h/x?p={path}", Ok("http://h/x?p=%2Fa%20b%2F%FF%3Fx%26y%23.h5"));
+        check(
+            "http://h/x?p={path}",
+            Ok("http://h/x?p=%2Fa%20b%2F%FF%3Fx%26y%23.h5"),
+        );
         check("https://h:1/{kind}/", Ok("https://h:1/create/"));
         check("http://h", Ok("http://h"));
         check("http://{name}/", Err(7));
@@ -266,6 +314,20 @@ mod tests {
         check("http://h:{size}/", Err(9));
         check("{path}", Err(0));
         check("http://user:{key}@h/", Err(12));
+    }
+
+    #[test]
+    fn bodies() {
+        let check = |text: &str, is_json: bool| {
+            let parsed = Template::parse_json(text);
+            assert_eq!(parsed.is_ok(), is_json, "{text}: {parsed:?}");
+        };
+        check(r#"{{"path": "{path}", "n": [1, "{size}"]}}"#, true);
+        check(r#""{path}""#, true);
+        check(r#"{{"path": {path}}}"#, false);
+        check(r#"{{"kind": {kind}}}"#, false);
+        check(r#"{"path": 1}"#, false);
+        check("plain", false);
     }
 
     proptest! {

@@ -80,7 +80,8 @@ impl WebhookSender {
     /// Certificates cannot be read, or the address of the proxy is none.
     pub fn new(config: &WebhookConfig) -> Result<Self, WebhookFault> {
         let proxy = config.proxy.as_ref();
-        let proxy = proxy.map(|text| Proxy::new(text).map_err(|_| WebhookFault::Proxy(text.clone())));
+        let proxy =
+            proxy.map(|text| Proxy::new(text).map_err(|_| WebhookFault::Proxy(text.clone())));
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             // An answer cannot lead to a host that is not allowed.
@@ -95,7 +96,11 @@ impl WebhookSender {
             .new_agent();
         Ok(Self {
             agent,
-            hosts: config.hosts.iter().map(|host| host.to_lowercase()).collect(),
+            hosts: config
+                .hosts
+                .iter()
+                .map(|host| host.to_lowercase())
+                .collect(),
             answer_bytes_max: config.answer_bytes_max,
             asked_wait_max: config.asked_wait_max,
         })
@@ -105,9 +110,17 @@ impl WebhookSender {
     /// the header `Idempotency-Key`.
     pub fn post(&self, url: &str, key: &str, body: &[u8]) -> ActionOutcome {
         if let Err(reason) = self.check(url) {
-            return failed(reason, Vec::new(), RepeatWish::Never, AttemptReach::NotBegun);
+            return failed(
+                reason,
+                Vec::new(),
+                RepeatWish::Never,
+                AttemptReach::NotBegun,
+            );
         }
-        let request = self.agent.post(url).header("Content-Type", "application/json");
+        let request = self
+            .agent
+            .post(url)
+            .header("Content-Type", "application/json");
         let sent = request.header("Idempotency-Key", key).send(body);
         let mut response = match sent {
             Ok(response) => response,
@@ -121,7 +134,10 @@ impl WebhookSender {
             }
         };
         // An answer that is too long or broken does not change what the status says.
-        let body = response.body_mut().with_config().limit(self.answer_bytes_max);
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(self.answer_bytes_max);
         let answer = body.read_to_vec().unwrap_or_default();
         let status = response.status();
         let repeat = match status {
@@ -142,9 +158,14 @@ impl WebhookSender {
     /// Whether a request may go to an address.
     fn check(&self, url: &str) -> Result<(), String> {
         if url.len() > URL_BYTES_MAX {
-            return Err(format!("the address has {} bytes, of at most {URL_BYTES_MAX}", url.len()));
+            return Err(format!(
+                "the address has {} bytes, of at most {URL_BYTES_MAX}",
+                url.len()
+            ));
         }
-        let uri: Uri = url.parse().map_err(|_| "the address is not valid".to_owned())?;
+        let uri: Uri = url
+            .parse()
+            .map_err(|_| "the address is not valid".to_owned())?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
             return Err("the address is neither http nor https".to_owned());
         }
@@ -163,7 +184,9 @@ impl WebhookSender {
     /// The wait that the receiver asks for, in seconds. A date in its place is rare, and the usual
     /// wait does for it.
     fn later(&self, headers: &HeaderMap) -> RepeatWish {
-        let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let asked = headers
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok());
         let asked = asked.and_then(|text| text.trim().parse().ok());
         match asked.map(|seconds| Duration::from_secs(seconds).min(self.asked_wait_max)) {
             Some(wait) => RepeatWish::NotBefore(i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX)),

@@ -220,7 +220,11 @@ impl Dispatcher {
             self.extend();
             // After a full claim there may be more, and a worker may be idle again.
             let is_busy = is_full && self.running.len() < self.threads;
-            self.wait(if is_busy { Duration::ZERO } else { self.config.look });
+            self.wait(if is_busy {
+                Duration::ZERO
+            } else {
+                self.config.look
+            });
         }
         self.finish()
     }

@@ -9,11 +9,13 @@ use crate::request::{ActionKey, ActionOwner, Delivery};
 /// Most actions that one claim gives.
 pub const CLAIM_MAX: usize = 1_000;
 /// Reason of an action that may or may not have happened.
-pub(super) const UNKNOWN: &str = "outcome unknown: the worker did not report before its lease ended";
+pub(super) const UNKNOWN: &str =
+    "outcome unknown: the worker did not report before its lease ended";
 /// Reason of an action whose last worker vanished.
 const VANISHED: &str = "no attempt is left: the worker did not report before its lease ended";
 
-/// A rule whose actions may start now. Quiet hours and rates are the business of the caller.
+/// A rule whose actions may start now. Quiet hours and rates are the business of the caller. Rules
+/// that are gone may have actions yet: [`crate::ActionQueue::rules`] has those as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleStart {
     /// Name of the rule.

@@ -7,8 +7,8 @@ use barograph_model::NS_PER_S;
 pub enum Durability {
     /// When it is committed (SQLite's `synchronous = FULL`).
     Full,
-    /// Some time later: the last transactions before a loss of power may be undone, which repeats
-    /// actions and loses requests (`synchronous = NORMAL`).
+    /// Some time later: the last transactions before a loss of power may be undone, which loses
+    /// requests and repeats actions, also those that must not repeat (`synchronous = NORMAL`).
     Normal,
 }
 

@@ -50,8 +50,7 @@ impl Intake<'_> {
             room = 0;
         }
         for request in batch {
-            let is_fit =
-                request.key.is_valid() && request.body.len() <= self.config.body_bytes_max;
+            let is_fit = request.key.is_valid() && request.body.len() <= self.config.body_bytes_max;
             if !is_fit {
                 outcome.refused_size += 1;
                 self.count_refusal(&request.key);

@@ -79,7 +79,11 @@ pub(super) struct QueueFile {
 }
 
 /// Opens the file, or makes it. A damaged one is set aside first.
-pub(super) fn open(path: &Path, config: &QueueConfig, now_ns: i64) -> Result<QueueFile, QueueFault> {
+pub(super) fn open(
+    path: &Path,
+    config: &QueueConfig,
+    now_ns: i64,
+) -> Result<QueueFile, QueueFault> {
     match connect(path, config) {
         Ok(connection) => Ok(QueueFile {
             connection,

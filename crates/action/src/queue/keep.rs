@@ -20,12 +20,26 @@ pub(super) fn forget(
     now_ns: i64,
 ) -> Result<(), rusqlite::Error> {
     for (kind, counted, count_max, ns_max) in [
-        (DONE, &[DONE, DROPPED][..], config.done_max, config.done_ns_max),
-        (DROPPED, &[DONE, DROPPED], config.done_max, config.done_ns_max),
+        (
+            DONE,
+            &[DONE, DROPPED][..],
+            config.done_max,
+            config.done_ns_max,
+        ),
+        (
+            DROPPED,
+            &[DONE, DROPPED],
+            config.done_max,
+            config.done_ns_max,
+        ),
         (DEAD, &[DEAD], config.dead_max, config.dead_ns_max),
     ] {
         let rows = |state_of: &i64| state.rows_of_all(changes, *state_of);
-        let excess = counted.iter().map(rows).sum::<u64>().saturating_sub(count_max);
+        let excess = counted
+            .iter()
+            .map(rows)
+            .sum::<u64>()
+            .saturating_sub(count_max);
         let excess = excess.min(rows(&kind));
         let before_ns = now_ns.saturating_sub(ns_max);
         delete(connection, (kind, excess, before_ns), changes)?;
@@ -45,7 +59,10 @@ fn delete(
             ORDER BY at_ns LIMIT ?3)
          RETURNING rule, origin, number",
     )?;
-    let bounds = [(i64::MAX, excess.min(FORGOTTEN_MAX)), (before_ns, FORGOTTEN_MAX)];
+    let bounds = [
+        (i64::MAX, excess.min(FORGOTTEN_MAX)),
+        (before_ns, FORGOTTEN_MAX),
+    ];
     for (before_ns, count) in bounds {
         if count == 0 {
             continue;

@@ -138,7 +138,9 @@ pub(super) fn list(
         0 => LIST_MAX,
         count => count.min(LIST_MAX),
     };
-    let before = filter.before.map_or(i64::MAX, |id| id.min(i64::MAX as u64).cast_signed());
+    let before = filter
+        .before
+        .map_or(i64::MAX, |id| id.min(i64::MAX as u64).cast_signed());
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM {TABLES}
          WHERE actions.id < ?1 AND (?2 IS NULL OR rules.name = ?2)
@@ -203,7 +205,9 @@ fn info(row: &Row<'_>) -> Result<ActionInfo, rusqlite::Error> {
 }
 
 fn state_of(code: i64) -> Option<ActionState> {
-    ActionState::ALL.into_iter().find(|state| state.code() == code)
+    ActionState::ALL
+        .into_iter()
+        .find(|state| state.code() == code)
 }
 
 /// The transaction of a person's request.

@@ -211,7 +211,11 @@ impl State {
     /// Number of actions in a state, with what a transaction has changed.
     pub(super) fn rows_of_all(&self, changes: &Changes, state: i64) -> u64 {
         let at = usize::try_from(state).unwrap_or(STATES);
-        let known: u64 = self.rules.values().filter_map(|rule| rule.rows.get(at)).sum();
+        let known: u64 = self
+            .rules
+            .values()
+            .filter_map(|rule| rule.rows.get(at))
+            .sum();
         let by: i64 = changes.rows.values().filter_map(|rows| rows.get(at)).sum();
         known.saturating_add_signed(by)
     }

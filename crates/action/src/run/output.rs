@@ -43,7 +43,8 @@ impl<R: Read> OutputEnd<R> {
     }
 
     fn cut(&mut self) {
-        self.end.drain(..self.end.len().saturating_sub(self.bytes_max));
+        self.end
+            .drain(..self.end.len().saturating_sub(self.bytes_max));
     }
 
     /// The end of the output.
@@ -70,7 +71,7 @@ mod tests {
             let mut piece = piece();
             while end.pipe().is_some() {
                 end.step(&mut piece);
-                assert!(end.end.len() <= 2 * bytes_max.max(PIECE_BYTES) );
+                assert!(end.end.len() <= 2 * bytes_max.max(PIECE_BYTES));
             }
             assert_eq!(end.into_end(), text[bytes.saturating_sub(bytes_max)..]);
         };

@@ -57,7 +57,10 @@ fn plays_its_role() {
     };
     let queue = open(&folder);
     let mut next = acknowledged(&folder);
-    let log = OpenOptions::new().create(true).append(true).open(folder.join("acknowledged"));
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(folder.join("acknowledged"));
     let mut log = log.unwrap();
     loop {
         if next < TOTAL {
@@ -67,7 +70,9 @@ fn plays_its_role() {
             next += batch.len() as u64;
             log.write_all(format!("{next}\n").as_bytes()).unwrap();
         }
-        let claimed = queue.claim("child", &[start("r")], CLAIMED_MAX, LEASE_NS).unwrap();
+        let claimed = queue
+            .claim("child", &[start("r")], CLAIMED_MAX, LEASE_NS)
+            .unwrap();
         let status = queue.status();
         if claimed.is_empty() {
             if next >= TOTAL && status.waiting + status.running == 0 {
@@ -79,11 +84,18 @@ fn plays_its_role() {
         for action in claimed {
             let (key, number) = (action.key.to_string(), action.lease.number);
             let run = folder.join("runs").join(format!("{key}+{number}"));
-            OpenOptions::new().create_new(true).write(true).open(run).unwrap();
+            OpenOptions::new()
+                .create_new(true)
+                .write(true)
+                .open(run)
+                .unwrap();
             let effect = folder.join("effects").join(&key);
             // The receiver tells repetitions by the key.
             let made = OpenOptions::new().create_new(true).write(true).open(effect);
-            assert!(made.is_ok() || number > 1, "{key} was done before its first lease");
+            assert!(
+                made.is_ok() || number > 1,
+                "{key} was done before its first lease"
+            );
             std::thread::sleep(Duration::from_millis(1));
             ended.push((action.lease, ActionOutcome::Done { output: Vec::new() }));
         }
@@ -102,7 +114,9 @@ fn child(folder: &Path) -> Command {
 
 fn names(folder: PathBuf) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
-    entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect()
+    entries
+        .map(|it| it.unwrap().file_name().into_string().unwrap())
+        .collect()
 }
 
 #[test]
@@ -125,7 +139,11 @@ fn nothing_is_lost_when_the_process_is_killed() {
         kills += 1;
     }
     let output = child(folder).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(kills >= 10, "the work was done after {kills} kills");
 
     assert_eq!(acknowledged(folder), TOTAL);
@@ -137,7 +155,9 @@ fn nothing_is_lost_when_the_process_is_killed() {
     let mut runs: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for name in names(folder.join("runs")) {
         let (key, number) = name.rsplit_once('+').unwrap();
-        runs.entry(key.to_owned()).or_default().push(number.parse().unwrap());
+        runs.entry(key.to_owned())
+            .or_default()
+            .push(number.parse().unwrap());
     }
     let (mut again, mut unknown) = (0, 0);
     for info in &list {
@@ -148,7 +168,10 @@ fn nothing_is_lost_when_the_process_is_killed() {
             (_, ActionState::Done) => assert!(effects.contains(&key), "{key} was not done"),
             (Delivery::AtMostOnce, ActionState::Dead) => {
                 unknown += 1;
-                assert!(info.reason.as_ref().unwrap().starts_with("outcome unknown"), "{info:?}");
+                assert!(
+                    info.reason.as_ref().unwrap().starts_with("outcome unknown"),
+                    "{info:?}"
+                );
             }
             _ => panic!("{info:?}"),
         }
@@ -157,6 +180,9 @@ fn nothing_is_lost_when_the_process_is_killed() {
         }
     }
     // What was done again had a lease when its process was killed.
-    assert!(again + unknown <= kills * CLAIMED_MAX, "{again} again, {unknown} unknown");
+    assert!(
+        again + unknown <= kills * CLAIMED_MAX,
+        "{again} again, {unknown} unknown"
+    );
     println!("{kills} kills: {again} done again, {unknown} of unknown outcome, none lost");
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use barograph_action::{
-    ActionFilter, ActionOutcome, ActionQueue, ActionState, QueueConfig, QueueFault,
+    ActionFilter, ActionOutcome, ActionQueue, ActionRequest, ActionState, QueueConfig, QueueFault,
 };
 use barograph_model::ManualClock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -18,25 +18,86 @@ const ROLE: &str = "BAROGRAPH_TEST_FULL";
 const ROUNDS: u64 = 40;
 const BATCH: u64 = 4;
 
-/// Counts in memory and rows in the file are the same.
-fn compare(queue: &ActionQueue, accepted: &BTreeSet<u64>, done: &BTreeSet<u64>) {
-    let list = queue.list(&ActionFilter::default()).unwrap();
-    let indexes: BTreeSet<u64> = list.iter().map(|info| info.key.index).collect();
-    assert_eq!(&indexes, accepted);
-    let of = |state| list.iter().filter(move |info| info.state == state);
-    let settled: BTreeSet<u64> = of(ActionState::Done).map(|info| info.key.index).collect();
-    assert_eq!(&settled, done);
-    let status = queue.status();
-    assert_eq!(status.waiting, of(ActionState::Waiting).count() as u64);
-    assert_eq!(status.running, of(ActionState::Running).count() as u64);
-    assert_eq!(status.done_kept, done.len() as u64);
-}
-
 fn passes<T>(result: Result<T, QueueFault>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(QueueFault::Sqlite { .. }) => None,
         Err(fault) => panic!("{fault:?}"),
+    }
+}
+
+/// Lets files grow as far as they may.
+fn lift() {
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    let current = maximum;
+    setrlimit(Resource::Fsize, Rlimit { current, maximum }).unwrap();
+}
+
+#[derive(Default)]
+struct Expected {
+    accepted: BTreeSet<u64>,
+    done: BTreeSet<u64>,
+    faults: u64,
+}
+
+impl Expected {
+    /// Counts in memory and rows in the file are as expected.
+    fn compare(&self, queue: &ActionQueue) {
+        let list = queue.list(&ActionFilter::default()).unwrap();
+        let indexes: BTreeSet<u64> = list.iter().map(|info| info.key.index).collect();
+        assert_eq!(indexes, self.accepted);
+        let of = |state| list.iter().filter(move |info| info.state == state);
+        let settled: BTreeSet<u64> = of(ActionState::Done).map(|info| info.key.index).collect();
+        assert_eq!(settled, self.done);
+        let status = queue.status();
+        assert_eq!(status.waiting, of(ActionState::Waiting).count() as u64);
+        assert_eq!(status.running, of(ActionState::Running).count() as u64);
+        assert_eq!(status.done_kept, settled.len() as u64);
+    }
+
+    fn fault(&mut self, queue: &ActionQueue) {
+        self.faults += 1;
+        self.compare(queue);
+    }
+
+    fn round(&mut self, queue: &ActionQueue, round: u64) {
+        let of_round = (0..BATCH).map(|at| request("r", round * BATCH + at));
+        let batch: Vec<_> = of_round
+            .map(|request| ActionRequest {
+                body: vec![b'x'; 1_500],
+                ..request
+            })
+            .collect();
+        for _ in 0..3 {
+            let Some(outcome) = passes(queue.enqueue(&batch)) else {
+                self.fault(queue);
+                continue;
+            };
+            assert_eq!(outcome.refused(), 0);
+            self.accepted
+                .extend(batch.iter().map(|request| request.key.index));
+            break;
+        }
+        let Some(claimed) = passes(queue.claim("w", &[start("r")], 3, SECOND)) else {
+            self.fault(queue);
+            lift();
+            return;
+        };
+        let outcome = ActionOutcome::Done {
+            output: vec![1; 500],
+        };
+        let ended: Vec<_> = claimed
+            .iter()
+            .map(|action| (action.lease, outcome.clone()))
+            .collect();
+        if passes(queue.settle(&ended, 0.5)).is_none() {
+            self.fault(queue);
+            lift();
+            queue.settle(&ended, 0.5).unwrap();
+        }
+        self.done
+            .extend(claimed.iter().map(|action| action.key.index));
+        self.compare(queue);
     }
 }
 
@@ -47,64 +108,21 @@ fn plays_its_role() {
     };
     let path = folder.join("queue");
     let clock = Arc::new(ManualClock::at(SECOND));
-    let (mut accepted, mut done) = (BTreeSet::new(), BTreeSet::new());
-    let mut faults = 0;
-    let lift = || {
-        let maximum = getrlimit(Resource::Fsize).maximum;
-        setrlimit(Resource::Fsize, Rlimit { current: maximum, maximum }).unwrap();
-    };
-    let first = passes(ActionQueue::open(&path, QueueConfig::default(), clock.clone()));
-    let queue = first.unwrap_or_else(|| {
-        faults += 1;
+    let mut expected = Expected::default();
+    let first = ActionQueue::open(&path, QueueConfig::default(), clock.clone());
+    let queue = passes(first).unwrap_or_else(|| {
+        expected.faults += 1;
         lift();
         open(&path, &QueueConfig::default(), &clock)
     });
     for round in 0..ROUNDS {
-        let batch: Vec<_> = (0..BATCH)
-            .map(|at| {
-                let mut request = request("r", round * BATCH + at);
-                request.body = vec![b'x'; 1_500];
-                request
-            })
-            .collect();
-        for _ in 0..3 {
-            let Some(outcome) = passes(queue.enqueue(&batch)) else {
-                faults += 1;
-                compare(&queue, &accepted, &done);
-                continue;
-            };
-            assert_eq!(outcome.refused(), 0);
-            accepted.extend(batch.iter().map(|request| request.key.index));
-            break;
-        }
-        let claimed = queue.claim("w", &[start("r")], 3, SECOND);
-        let Some(claimed) = passes(claimed) else {
-            faults += 1;
-            compare(&queue, &accepted, &done);
-            lift();
-            continue;
-        };
-        let ended: Vec<_> = claimed
-            .iter()
-            .map(|action| (action.lease, ActionOutcome::Done { output: vec![1; 500] }))
-            .collect();
-        match passes(queue.settle(&ended, 0.5)) {
-            Some(_) => done.extend(claimed.iter().map(|action| action.key.index)),
-            None => {
-                faults += 1;
-                compare(&queue, &accepted, &done);
-                lift();
-                queue.settle(&ended, 0.5).unwrap();
-                done.extend(claimed.iter().map(|action| action.key.index));
-            }
-        }
-        compare(&queue, &accepted, &done);
+        expected.round(&queue, round);
     }
     drop(queue);
     let queue = open(&path, &QueueConfig::default(), &clock);
     assert_eq!(queue.status().set_aside, None);
-    compare(&queue, &accepted, &done);
-    std::fs::write(folder.join("report"), format!("{faults}")).unwrap();
+    expected.compare(&queue);
+    std::fs::write(folder.join("report"), format!("{}", expected.faults)).unwrap();
 }
 
 #[test]
@@ -121,7 +139,8 @@ fn each_place_at_which_the_file_may_not_grow() {
             .env(ROLE, folder.path())
             .output()
             .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let text =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{blocks} blocks: {text}");
         let faults = std::fs::read_to_string(folder.path().join("report")).unwrap();
         faulty += u64::from(faults != "0");

@@ -112,8 +112,16 @@ impl Model {
     fn forget(&mut self, queue: &ActionQueue) {
         let kept = queue.list(&ActionFilter::default()).unwrap();
         let kept: Vec<u64> = kept.iter().map(|info| info.id).collect();
-        let gone: Vec<u64> = self.rows.keys().copied().filter(|id| !kept.contains(id)).collect();
-        let gone: Vec<Row> = gone.iter().map(|id| self.rows.remove(id).unwrap()).collect();
+        let gone: Vec<u64> = self
+            .rows
+            .keys()
+            .copied()
+            .filter(|id| !kept.contains(id))
+            .collect();
+        let gone: Vec<Row> = gone
+            .iter()
+            .map(|id| self.rows.remove(id).unwrap())
+            .collect();
         for row in gone {
             assert!(
                 !matches!(row.state, ActionState::Waiting | ActionState::Running),
@@ -121,14 +129,19 @@ impl Model {
             );
             let dead = |row: &Row| row.state == ActionState::Dead;
             let mut same = self.rows.values().filter(|other| other.state == row.state);
-            assert!(same.all(|other| other.at_ns >= row.at_ns), "not the oldest: {row:?}");
+            assert!(
+                same.all(|other| other.at_ns >= row.at_ns),
+                "not the oldest: {row:?}"
+            );
             let of_kind = self.rows.values().filter(|other| {
-                let is_active =
-                    matches!(other.state, ActionState::Waiting | ActionState::Running);
+                let is_active = matches!(other.state, ActionState::Waiting | ActionState::Running);
                 !is_active && dead(other) == dead(&row)
             });
             let max = if dead(&row) { DEAD_MAX } else { DONE_MAX };
-            assert!(of_kind.count() as u64 >= max, "forgotten too early: {row:?}");
+            assert!(
+                of_kind.count() as u64 >= max,
+                "forgotten too early: {row:?}"
+            );
             let forgotten = &mut self.forgotten[row.rule];
             *forgotten = Some(forgotten.map_or(row.index, |last| last.max(row.index)));
         }
@@ -185,9 +198,10 @@ impl Run {
 
     /// Whether the model says that this lease is the present one.
     fn is_present(&self, lease: ActionLease) -> bool {
-        self.model.rows.get(&lease.id).is_some_and(|row| {
-            row.state == ActionState::Running && row.lease == lease.number
-        })
+        self.model
+            .rows
+            .get(&lease.id)
+            .is_some_and(|row| row.state == ActionState::Running && row.lease == lease.number)
     }
 
     fn step(&mut self, step: &Step) {
@@ -212,7 +226,10 @@ impl Run {
                     number: lease.number + 1_000,
                     ..lease
                 };
-                assert_eq!(self.queue().done(other, Vec::new()).unwrap(), Settled::Stale);
+                assert_eq!(
+                    self.queue().done(other, Vec::new()).unwrap(),
+                    Settled::Stale
+                );
             }
             Step::Extend(at) => {
                 let Some(lease) = self.lease(*at) else { return };
@@ -286,7 +303,10 @@ impl Run {
             start_max: u64::MAX,
         });
         let claimed = self.queue().claim("w", &rules, count, LEASE).unwrap();
-        let expired: Vec<u64> = self.model.rows.iter()
+        let expired: Vec<u64> = self
+            .model
+            .rows
+            .iter()
             .filter(|(_, row)| row.state == ActionState::Running && row.at_ns <= now_ns)
             .map(|(id, _)| *id)
             .collect();
@@ -304,10 +324,16 @@ impl Run {
             assert_eq!(row.state, ActionState::Waiting);
             assert!(row.at_ns <= now_ns);
             let (rule, at_ns) = (row.rule, row.at_ns);
-            assert_eq!((action.key.rule.as_str(), action.key.index), (RULES[rule], row.index));
+            assert_eq!(
+                (action.key.rule.as_str(), action.key.index),
+                (RULES[rule], row.index)
+            );
             row.attempts += 1;
             row.lease += 1;
-            assert_eq!((action.attempt, action.lease.number), (row.attempts, row.lease));
+            assert_eq!(
+                (action.attempt, action.lease.number),
+                (row.attempts, row.lease)
+            );
             (row.state, row.at_ns) = (ActionState::Running, now_ns + LEASE);
             let chosen = |id: &u64| claimed.iter().any(|other| other.lease.id == *id);
             let mut passed = self.model.rows.iter().filter(|(id, _)| !chosen(id));
@@ -325,7 +351,10 @@ impl Run {
             let running = of(ActionState::Running).count() as u64;
             assert!(running <= RUNNING_MAX, "{name}");
             let is_due = of(ActionState::Waiting).any(|row| row.at_ns <= now_ns);
-            assert!(!is_due || running == RUNNING_MAX || claimed.len() == count, "{name}");
+            assert!(
+                !is_due || running == RUNNING_MAX || claimed.len() == count,
+                "{name}"
+            );
         }
     }
 
@@ -338,7 +367,10 @@ impl Run {
         let Some(lease) = self.lease(at) else { return };
         let is_present = self.is_present(lease);
         let now_ns = self.clock.now_ns();
-        let settled = self.queue().settle(&[(lease, outcome.clone())], 1.0).unwrap();
+        let settled = self
+            .queue()
+            .settle(&[(lease, outcome.clone())], 1.0)
+            .unwrap();
         if !is_present {
             assert_eq!(settled, [Settled::Stale]);
             return;
@@ -354,7 +386,10 @@ impl Run {
     }
 
     fn fail(&mut self, at: usize, repeat: RepeatWish, reach: AttemptReach) {
-        let failure = barograph_action::ActionFailure { reach, ..failure(repeat) };
+        let failure = barograph_action::ActionFailure {
+            reach,
+            ..failure(repeat)
+        };
         self.settle(at, &ActionOutcome::Failed(failure), |row| {
             let asked_ns = match repeat {
                 RepeatWish::NotBefore(asked_ns) => asked_ns,
@@ -406,10 +441,23 @@ impl Run {
         let queue = self.queue.as_ref().unwrap();
         self.model.forget(queue);
         let list = queue.list(&ActionFilter::default()).unwrap();
-        let real: Vec<_> = list.iter().rev()
-            .map(|info| (info.id, info.state, info.at_ns, info.attempts, info.key.index))
+        let real: Vec<_> = list
+            .iter()
+            .rev()
+            .map(|info| {
+                (
+                    info.id,
+                    info.state,
+                    info.at_ns,
+                    info.attempts,
+                    info.key.index,
+                )
+            })
             .collect();
-        let expect: Vec<_> = self.model.rows.iter()
+        let expect: Vec<_> = self
+            .model
+            .rows
+            .iter()
             .map(|(id, row)| (*id, row.state, row.at_ns, row.attempts, row.index))
             .collect();
         assert_eq!(real, expect);

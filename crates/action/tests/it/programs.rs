@@ -26,7 +26,11 @@ fn config() -> RunConfig {
     }
 }
 
-fn run_with(argv: &[&str], fields: &ActionFields, time_max: Duration) -> Result<ProgramEnd, RunRefusal> {
+fn run_with(
+    argv: &[&str],
+    fields: &ActionFields,
+    time_max: Duration,
+) -> Result<ProgramEnd, RunRefusal> {
     let argv = words(argv);
     let run = ProgramRun {
         argv: &argv,
@@ -42,13 +46,24 @@ fn run(argv: &[&str]) -> Result<ProgramEnd, RunRefusal> {
 }
 
 fn shell(script: &str, time_max: Duration) -> ProgramEnd {
-    run_with(&["/bin/sh", "-c", script], &ActionFields::default(), time_max).unwrap()
+    run_with(
+        &["/bin/sh", "-c", script],
+        &ActionFields::default(),
+        time_max,
+    )
+    .unwrap()
 }
 
 /// Whether a process exists and is no zombie.
 fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-    stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or_default().starts_with('Z'))
+    stat.is_ok_and(|stat| {
+        !stat
+            .rsplit(") ")
+            .next()
+            .unwrap_or_default()
+            .starts_with('Z')
+    })
 }
 
 #[test]
@@ -63,14 +78,22 @@ fn endings_and_outputs() {
     check("exit 75", ProgramEnding::Code(75), "", "");
     check("kill -9 $$", ProgramEnding::Signal(9), "", "");
     check("pwd; cat; echo $#", ProgramEnding::Code(0), "/\n0\n", "");
-    check("exec >&- 2>&-; sleep 0.2; exit 4", ProgramEnding::Code(4), "", "");
+    check(
+        "exec >&- 2>&-; sleep 0.2; exit 4",
+        ProgramEnding::Code(4),
+        "",
+        "",
+    );
 }
 
 #[test]
 fn words_are_not_parsed_and_the_environment_is_clean() {
     let hostile = "$(touch /tmp/x) `id` \"; rm -rf *\n{name}";
     let end = run(&["printf", "%s|%s", hostile, "b c"]).unwrap();
-    assert_eq!(String::from_utf8(end.output).unwrap(), format!("{hostile}|b c"));
+    assert_eq!(
+        String::from_utf8(end.output).unwrap(),
+        format!("{hostile}|b c")
+    );
     let fields = ActionFields {
         path: b"/a b/\xffc.h5".to_vec(),
         key: "r.1.s.7".into(),
@@ -81,7 +104,9 @@ fn words_are_not_parsed_and_the_environment_is_clean() {
     let mut variables: Vec<&[u8]> = end.output.split(|byte| *byte == 0).collect();
     variables.sort();
     let named = |name: &str| {
-        let found = variables.iter().find(|it| it.starts_with(format!("{name}=").as_bytes()));
+        let found = variables
+            .iter()
+            .find(|it| it.starts_with(format!("{name}=").as_bytes()));
         found.map(|it| it[name.len() + 1..].to_vec())
     };
     assert_eq!(named("BAROGRAPH_PATH"), Some(b"/a b/\xffc.h5".to_vec()));
@@ -89,7 +114,10 @@ fn words_are_not_parsed_and_the_environment_is_clean() {
     assert_eq!(named("BAROGRAPH_KEY"), Some(b"r.1.s.7".to_vec()));
     assert_eq!(named("BAROGRAPH_SIZE"), Some(Vec::new()));
     let known = |it: &&&[u8]| {
-        !it.is_empty() && ![&b"BAROGRAPH_"[..], b"PATH=", b"LC_ALL="].iter().any(|name| it.starts_with(name))
+        !it.is_empty()
+            && ![&b"BAROGRAPH_"[..], b"PATH=", b"LC_ALL="]
+                .iter()
+                .any(|name| it.starts_with(name))
     };
     assert_eq!(variables.iter().find(known), None);
 }
@@ -119,9 +147,18 @@ fn a_program_that_hangs_is_ended() {
     let stubborn = shell("trap '' TERM; echo $$; while :; do sleep 1; done", limit);
     assert_eq!(stubborn.ending, ProgramEnding::TimeOver);
     assert!(!is_alive(&String::from_utf8(stubborn.output).unwrap()));
-    let polite = shell("trap 'echo ended; exit 0' TERM; while :; do sleep 0.05; done", limit);
-    assert_eq!((polite.ending, &polite.output[..]), (ProgramEnding::TimeOver, &b"ended\n"[..]));
-    assert_eq!(shell("kill -STOP $$", limit).ending, ProgramEnding::TimeOver);
+    let polite = shell(
+        "trap 'echo ended; exit 0' TERM; while :; do sleep 0.05; done",
+        limit,
+    );
+    assert_eq!(
+        (polite.ending, &polite.output[..]),
+        (ProgramEnding::TimeOver, &b"ended\n"[..])
+    );
+    assert_eq!(
+        shell("kill -STOP $$", limit).ending,
+        ProgramEnding::TimeOver
+    );
 }
 
 #[test]
@@ -138,7 +175,9 @@ fn children_end_with_the_program() {
     let argv = ["/bin/sh", "-c", "sh \"$0\" & sleep 1000", &text];
     let end = run_with(&argv, &ActionFields::default(), Duration::from_millis(200)).unwrap();
     assert_eq!(end.ending, ProgramEnding::TimeOver);
-    until("no process of the storm is left", || !any_process_has(&text));
+    until("no process of the storm is left", || {
+        !any_process_has(&text)
+    });
 }
 
 /// Whether the words of a process have a text.
@@ -154,7 +193,10 @@ fn any_process_has(text: &str) -> bool {
 fn who_escapes_keeps_nobody_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pid");
-    let script = format!("setsid sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000' & while ! test -e {0}; do sleep 0.01; done", file.display());
+    let script = format!(
+        "setsid sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000' & while ! test -e {0}; do sleep 0.01; done",
+        file.display()
+    );
     let end = shell(&script, Duration::ZERO);
     let pid = std::fs::read_to_string(&file).unwrap();
     let is_out = is_alive(&pid);
@@ -165,7 +207,8 @@ fn who_escapes_keeps_nobody_waiting() {
 
 #[test]
 fn a_flood_is_read_and_its_end_kept() {
-    let script = "head -c 20000000 /dev/zero | tr '\\0' x; echo end; head -c 20000000 /dev/zero >&2";
+    let script =
+        "head -c 20000000 /dev/zero | tr '\\0' x; echo end; head -c 20000000 /dev/zero >&2";
     let end = shell(script, Duration::ZERO);
     assert_eq!(end.ending, ProgramEnding::Code(0));
     assert_eq!((end.output.len(), end.errors.len()), (1_000, 1_000));
@@ -178,7 +221,12 @@ fn a_flood_is_read_and_its_end_kept() {
 fn a_request_to_stop_ends_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("begun");
-    let argv = words(&["/bin/sh", "-c", "touch \"$0\"; sleep 1000", file.to_str().unwrap()]);
+    let argv = words(&[
+        "/bin/sh",
+        "-c",
+        "touch \"$0\"; sleep 1000",
+        file.to_str().unwrap(),
+    ]);
     let stop = AtomicBool::new(false);
     let fields = ActionFields::default();
     let run = ProgramRun {
@@ -198,7 +246,10 @@ fn a_request_to_stop_ends_the_program() {
 
 #[test]
 fn a_program_has_the_rights_of_the_owner_of_its_rule() {
-    let other = ActionOwner { uid: 54_321, gid: 54_322 };
+    let other = ActionOwner {
+        uid: 54_321,
+        gid: 54_322,
+    };
     let argv = words(&["cat", "/proc/self/status"]);
     let fields = ActionFields::default();
     let run = ProgramRun {
@@ -207,17 +258,29 @@ fn a_program_has_the_rights_of_the_owner_of_its_rule() {
         fields: &fields,
         time_max: Duration::ZERO,
     };
-    let config = RunConfig { output_bytes_max: 10_000, ..config() };
+    let config = RunConfig {
+        output_bytes_max: 10_000,
+        ..config()
+    };
     let ended = ProgramRunner::new(config).run(run, &AtomicBool::new(false));
     if !rustix::process::geteuid().is_root() {
         let agent = owner().uid;
-        assert_eq!(ended, Err(RunRefusal::Rights { owner: other.uid, agent }));
+        assert_eq!(
+            ended,
+            Err(RunRefusal::Rights {
+                owner: other.uid,
+                agent
+            })
+        );
         return;
     }
     let status = String::from_utf8(ended.unwrap().output).unwrap();
     let line = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+        line.unwrap()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     assert_eq!(line("Uid:"), "54321 54321 54321 54321");
     assert_eq!(line("Gid:"), "54322 54322 54322 54322");
@@ -233,6 +296,9 @@ fn no_open_file_is_passed_on() {
     let end = shell("ls -l /proc/self/fd; echo all", Duration::ZERO);
     drop(file);
     let output = String::from_utf8(end.output).unwrap();
-    assert!(output.ends_with("all\n") && output.contains("/dev/null"), "{output}");
+    assert!(
+        output.ends_with("all\n") && output.contains("/dev/null"),
+        "{output}"
+    );
     assert!(!output.contains("opened-here"), "{output}");
 }

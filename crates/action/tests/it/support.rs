@@ -72,7 +72,7 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// The clock of the machine.
-pub(crate) struct RealClock(pub(crate) std::time::Instant);
+pub(crate) struct RealClock(std::time::Instant);
 
 impl RealClock {
     pub(crate) fn new() -> Self {

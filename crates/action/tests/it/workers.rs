@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use barograph_action::{
     ActionExecutor, ActionFields, ActionFilter, ActionJob, ActionKey, ActionOutcome, ActionOwner,
-    ActionQueue, ActionRequest, ActionRules, ActionState, ActionWorkers, ActionWork,
-    ClaimedAction, Delivery, ExitRetry, JobExecutor, ProgramRunner, QueueConfig, RetryPolicy,
-    RuleStart, RunConfig, WebhookConfig, WebhookSender, WorkersConfig,
+    ActionQueue, ActionRequest, ActionRules, ActionState, ActionWork, ActionWorkers, ClaimedAction,
+    Delivery, ExitRetry, JobExecutor, ProgramRunner, QueueConfig, RetryPolicy, RuleStart,
+    RunConfig, WebhookConfig, WebhookSender, WorkersConfig,
 };
 
 use crate::support::{RealClock, request, start, until, words};
@@ -23,13 +23,19 @@ struct OneRule {
 impl OneRule {
     fn new(running_max: u64) -> Arc<Self> {
         let started = AtomicU64::new(0);
-        Arc::new(Self { running_max, started })
+        Arc::new(Self {
+            running_max,
+            started,
+        })
     }
 }
 
 impl ActionRules for OneRule {
     fn may_start(&self) -> Vec<RuleStart> {
-        vec![RuleStart { running_max: self.running_max, ..start("r") }]
+        vec![RuleStart {
+            running_max: self.running_max,
+            ..start("r")
+        }]
     }
 
     fn started(&self, _: &ActionKey) {
@@ -51,7 +57,10 @@ fn config() -> WorkersConfig {
 }
 
 fn jobs() -> Arc<JobExecutor> {
-    let config = RunConfig { grace: Duration::from_millis(200), ..RunConfig::default() };
+    let config = RunConfig {
+        grace: Duration::from_millis(200),
+        ..RunConfig::default()
+    };
     let sender = WebhookSender::new(&WebhookConfig::default()).unwrap();
     Arc::new(JobExecutor::new(ProgramRunner::new(config), sender))
 }
@@ -70,7 +79,11 @@ fn program(index: u64, argv: &[&str]) -> ActionRequest {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         },
-        retry: RetryPolicy { attempts_max: 5, wait_ns_min: 1_000_000, wait_ns_max: 1_000_000 },
+        retry: RetryPolicy {
+            attempts_max: 5,
+            wait_ns_min: 1_000_000,
+            wait_ns_max: 1_000_000,
+        },
         body: job.encode().unwrap(),
         ..request("r", index)
     }
@@ -93,23 +106,37 @@ fn programs_are_run_and_settled() {
         program(1, &["sh", "-c", "echo no; echo why >&2; exit 1"]),
         program(2, &["sh", "-c", twice, file]),
         program(3, &["/no/such/program"]),
-        ActionRequest { body: b"no job".to_vec(), ..program(4, &[]) },
+        ActionRequest {
+            body: b"no job".to_vec(),
+            ..program(4, &[])
+        },
         program(5, &["sh", "-c", "kill -9 $$"]),
     ];
     queue.enqueue(&batch).unwrap();
     let workers = ActionWorkers::start(queue.clone(), OneRule::new(9), jobs(), config()).unwrap();
-    until("all are settled", || queue.status().waiting + queue.status().running == 0);
+    until("all are settled", || {
+        queue.status().waiting + queue.status().running == 0
+    });
     assert_eq!((workers.stop().ended, queue.status().stale), (0, 0));
     use ActionState::{Dead, Done};
     assert_eq!(states(&queue), [Done, Dead, Done, Dead, Dead, Dead]);
     let show = |id| queue.show(id).unwrap().unwrap();
     assert_eq!(show(1).output, b"hello\n");
-    assert_eq!(show(2).output, b"[standard output]\nno\n\n[standard error]\nwhy\n");
-    assert_eq!(show(2).info.reason.as_deref(), Some("the program ended with code 1"));
+    assert_eq!(
+        show(2).output,
+        b"[standard output]\nno\n\n[standard error]\nwhy\n"
+    );
+    assert_eq!(
+        show(2).info.reason.as_deref(),
+        Some("the program ended with code 1")
+    );
     assert_eq!(show(3).info.attempts, 3);
     assert_eq!((show(4).info.attempts, show(5).info.attempts), (1, 1));
     let reason = show(6).info.reason.unwrap();
-    assert_eq!(reason, "the program was ended by signal 9; that was attempt 5 of 5");
+    assert_eq!(
+        reason,
+        "the program was ended by signal 9; that was attempt 5 of 5"
+    );
 }
 
 /// Takes note of the actions that run at the same time.
@@ -127,7 +154,10 @@ impl ActionExecutor for Counting {
         std::thread::yield_now();
         self.done.lock().unwrap().push(action.key.index);
         self.now.fetch_sub(1, Ordering::SeqCst);
-        assert!(action.key.index != 13 || action.attempt > 1, "a planted panic");
+        assert!(
+            action.key.index != 13 || action.attempt > 1,
+            "a planted panic"
+        );
         ActionOutcome::Done { output: Vec::new() }
     }
 }
@@ -146,7 +176,9 @@ fn each_action_is_done_and_no_more_at_once_than_the_rule_allows() {
     }
     queue.enqueue(&batch).unwrap();
     workers.wake();
-    until("all are settled", || queue.status().waiting + queue.status().running == 0);
+    until("all are settled", || {
+        queue.status().waiting + queue.status().running == 0
+    });
     workers.stop();
     assert!(executor.most.load(Ordering::SeqCst) <= 2);
     let mut done = executor.done.lock().unwrap().clone();
@@ -165,7 +197,9 @@ fn stopping_ends_what_runs_and_gives_it_back() {
         delivery: Delivery::AtMostOnce,
         ..program(1, &["sleep", "1000"])
     };
-    queue.enqueue(&[program(0, &["sleep", "1000"]), once]).unwrap();
+    queue
+        .enqueue(&[program(0, &["sleep", "1000"]), once])
+        .unwrap();
     let workers = ActionWorkers::start(queue.clone(), OneRule::new(9), jobs(), config()).unwrap();
     until("both run", || queue.status().running == 2);
     let report = workers.stop();
@@ -178,7 +212,10 @@ fn leases_of_long_actions_are_extended() {
     let folder = tempfile::tempdir().unwrap();
     let queue = queue(folder.path());
     queue.enqueue(&[program(0, &["sleep", "1.5"])]).unwrap();
-    let config = WorkersConfig { lease: Duration::from_millis(400), ..config() };
+    let config = WorkersConfig {
+        lease: Duration::from_millis(400),
+        ..config()
+    };
     let workers = ActionWorkers::start(queue.clone(), OneRule::new(9), jobs(), config).unwrap();
     until("it is done", || states(&queue) == [ActionState::Done]);
     workers.stop();
