@@ -4,6 +4,9 @@
 //! The program leads a process group of its own. When it has ended, so have all that it started and
 //! that stayed in the group: a program that leaves the group, as daemons do, escapes, and only
 //! loses its outputs.
+//!
+//! Files that this process opens are not passed on to programs. Descriptors that it was started
+//! with are, unless they are marked close-on-exec: whoever starts an agent is to pass it none.
 #![expect(
     clippy::disallowed_methods,
     reason = "real time is what bounds a real program; no value depends on it"

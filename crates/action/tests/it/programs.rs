@@ -143,7 +143,7 @@ fn what_is_no_program_is_refused() {
 #[test]
 fn a_program_that_hangs_is_ended() {
     let limit = Duration::from_millis(200);
-    assert_eq!(shell("sleep 1000", limit).ending, ProgramEnding::TimeOver);
+    assert_eq!(shell("sleep 60", limit).ending, ProgramEnding::TimeOver);
     let stubborn = shell("trap '' TERM; echo $$; while :; do sleep 1; done", limit);
     assert_eq!(stubborn.ending, ProgramEnding::TimeOver);
     assert!(!is_alive(&String::from_utf8(stubborn.output).unwrap()));
@@ -163,16 +163,16 @@ fn a_program_that_hangs_is_ended() {
 
 #[test]
 fn children_end_with_the_program() {
-    let end = shell("sleep 1000 & echo $!; exit 3", Duration::ZERO);
+    let end = shell("sleep 60 & echo $!; exit 3", Duration::ZERO);
     assert_eq!(end.ending, ProgramEnding::Code(3));
     let pid = String::from_utf8(end.output).unwrap();
     until("the child has ended", || !is_alive(&pid));
     // Processes that start others without end are killed all at once.
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("forks");
-    std::fs::write(&script, "(sh \"$0\" &) ; (sleep 1000 &) ; sleep 0.02").unwrap();
+    std::fs::write(&script, "(sh \"$0\" &) ; (sleep 60 &) ; sleep 0.02").unwrap();
     let text = script.to_str().unwrap().to_owned();
-    let argv = ["/bin/sh", "-c", "sh \"$0\" & sleep 1000", &text];
+    let argv = ["/bin/sh", "-c", "sh \"$0\" & sleep 60", &text];
     let end = run_with(&argv, &ActionFields::default(), Duration::from_millis(200)).unwrap();
     assert_eq!(end.ending, ProgramEnding::TimeOver);
     until("no process of the storm is left", || {
@@ -194,7 +194,7 @@ fn who_escapes_keeps_nobody_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pid");
     let script = format!(
-        "setsid sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000' & while ! test -e {0}; do sleep 0.01; done",
+        "setsid sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60' & while ! test -e {0}; do sleep 0.01; done",
         file.display()
     );
     let end = shell(&script, Duration::ZERO);
@@ -224,7 +224,7 @@ fn a_request_to_stop_ends_the_program() {
     let argv = words(&[
         "/bin/sh",
         "-c",
-        "touch \"$0\"; sleep 1000",
+        "touch \"$0\"; sleep 60",
         file.to_str().unwrap(),
     ]);
     let stop = AtomicBool::new(false);

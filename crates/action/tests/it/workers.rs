@@ -195,10 +195,10 @@ fn stopping_ends_what_runs_and_gives_it_back() {
     let queue = queue(folder.path());
     let once = ActionRequest {
         delivery: Delivery::AtMostOnce,
-        ..program(1, &["sleep", "1000"])
+        ..program(1, &["sleep", "60"])
     };
     queue
-        .enqueue(&[program(0, &["sleep", "1000"]), once])
+        .enqueue(&[program(0, &["sleep", "60"]), once])
         .unwrap();
     let workers = ActionWorkers::start(queue.clone(), OneRule::new(9), jobs(), config()).unwrap();
     until("both run", || queue.status().running == 2);
