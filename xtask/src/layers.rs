@@ -48,6 +48,8 @@ const ROWS: &[Row] = &[
             "model", "stream", "archive", "bridge", "query", "recorder", "call",
         ],
     ),
+    // The queue of actions and what runs them: it knows neither events nor rules, only requests.
+    row("action", &["model"]),
     row(
         "agent",
         &[
@@ -105,10 +107,11 @@ struct Heavy {
 }
 
 const HEAVY: &[Heavy] = &[
-    // The tests of insights run the same query in SQLite; benchmarks compare it with this project.
+    // The queue of actions is a SQLite file. The tests of insights run the same query in SQLite;
+    // benchmarks compare it with this project.
     Heavy {
         name: "rusqlite",
-        owners: &["query", "bench"],
+        owners: &["query", "action", "bench"],
         tests: &["statement", "insight"],
     },
     Heavy {
