@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -169,11 +169,10 @@ impl Snapshot {
 
     /// Time at which the file was written, in ns since the epoch; the earliest if that is unknown.
     pub(crate) fn made_ns(&self) -> i64 {
-        let made = rustix::fs::fstat(&self.file);
-        made.map_or(i64::MIN, |stat| {
-            (stat.st_mtime as i64)
-                .saturating_mul(1_000_000_000)
-                .saturating_add(stat.st_mtime_nsec as i64)
+        let made = self.file.metadata();
+        made.map_or(i64::MIN, |made| {
+            let whole_ns = made.mtime().saturating_mul(1_000_000_000);
+            whole_ns.saturating_add(made.mtime_nsec())
         })
     }
 

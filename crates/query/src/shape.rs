@@ -69,6 +69,9 @@ const LAST: [(&str, ShapeColumn); 5] = [
     ("unit", ShapeColumn::Unit),
 ];
 
+/// Columns that every table of a kind has, with their names.
+type FixedColumns = &'static [(&'static str, ShapeColumn)];
+
 /// The columns of the table of events before those of labels.
 const EVENT_FIRST: [(&str, ShapeColumn); 14] = [
     ("ts", ShapeColumn::Ts),
@@ -156,12 +159,7 @@ impl MetricShape {
     }
 
     /// The fixed columns before and after those of labels.
-    fn fixed(
-        &self,
-    ) -> (
-        &'static [(&'static str, ShapeColumn)],
-        &'static [(&'static str, ShapeColumn)],
-    ) {
+    fn fixed(&self) -> (FixedColumns, FixedColumns) {
         match self.name == EVENT_STREAM {
             true => (&EVENT_FIRST, &EVENT_LAST),
             false => (&FIRST, &LAST),
