@@ -40,6 +40,7 @@ STARTS = "it starts agents; test_cluster.py does"
 KEPT = "it needs the archives of an aggregator; test_aggregator.py has them"
 LAKE = "it needs a lake; test_site.py has one"
 NODE_CALLS = "it needs programs on several nodes; test_node_calls.py has them"
+WATCHED = "it needs a tree; test_events.py watches one"
 MEMBERS = "it needs nodes that join; test_membership.py has them"
 TRACEFS = "it needs root and tracefs"
 
@@ -72,6 +73,12 @@ NOT_RUN: Listed = {
         "baro knob set lulesh.dt 0.5 --nodes": NODE_CALLS,
         "curl --unix-socket": NODE_CALLS,
         "baro sql --nodes b": "its statement is left out",
+    },
+    "events.md": {
+        "baro event add /data": WATCHED,
+        "baro event watch /data": WATCHED,
+        "baro event drop data": WATCHED,
+        "baro event add PATH": WATCHED,
     },
     "export.md": {
         "SET VARIABLE files": BUCKET,
