@@ -122,6 +122,7 @@ def test_a_root_that_is_missing_is_said_and_found_later(start: Start, tmp_path: 
     eventually(lambda: agent.sql("SELECT 1 FROM watches WHERE state = 'live'"), "a live watch")
     tree.rmdir()
     eventually(lambda: agent.sql("SELECT 1 FROM watches WHERE trouble <> ''"), "a trouble")
+    assert f"events of tree: {tree} is not there" in agent.out("doctor")
     tree.mkdir()
     (tree / "again").touch()
     eventually(lambda: "again" in names(agent, "create"), "the file in the new root")

@@ -1,11 +1,11 @@
 //! `baro doctor`: reports what every source reads, what is missing, why, and its remedy; which
-//! insights are live, and why the others are not; and what is wrong with archive and cluster.
+//! insights are live, and why the others are not; and what is wrong with archive, cluster and watches.
 
 use std::path::PathBuf;
 
 use barograph_agent::{
     Config, ForecastsRow, INSIGHTS_DOCUMENT, InsightsRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT,
-    SourcesRow, StatementsRow,
+    SourcesRow, StatementsRow, WATCHES_DOCUMENT, WatchesRow,
 };
 use barograph_client::SystemClock;
 use barograph_model::Clock as _;
@@ -45,6 +45,7 @@ impl Doctor {
         output::print(&self.state_of_statements())?;
         if !self.probe {
             output::print(&cluster::state_of_cluster(&self.target.run_dir()))?;
+            output::print(&self.state_of_watches())?;
         }
         output::print(&self.state_of_archive())
     }
@@ -76,6 +77,22 @@ impl Doctor {
                 _ => format!("  {what:<7} {line}\n"),
             });
         lines.collect()
+    }
+
+    /// The watches of file events with which something is wrong; empty without an agent.
+    fn state_of_watches(&self) -> String {
+        let scopes = self.target.run_dir().scopes();
+        let rows = scopes.into_iter().flat_map(|(_, run_dir)| {
+            let rows: Option<Vec<DocumentRow<WatchesRow>>> =
+                document(&run_dir, WATCHES_DOCUMENT).ok().flatten();
+            rows.unwrap_or_default()
+        });
+        let troubled = rows.filter(|row| !row.trouble.is_empty());
+        let line = |row: DocumentRow<WatchesRow>| {
+            let (name, trouble) = (plain(&row.name), plain(&row.trouble));
+            format!("\nevents of {name}: {trouble}\n")
+        };
+        troubled.map(line).collect()
     }
 
     /// Streams that should have a forecast and have none.
