@@ -337,3 +337,6 @@ impl EventClause {
         leaves
     }
 }
+
+#[cfg(test)]
+mod tests;
