@@ -15,6 +15,8 @@ const RECENT_BYTES_MAX: usize = 4 << 20;
 const PATHS_OF_ACTION_MAX: usize = 16;
 /// Time after the end of an action in which its effects may still arrive, in ns.
 const AFTER_NS_DEFAULT: i64 = 5 * NS_PER_S;
+/// Longest time for which an action counts as running if its end is not told, in ns.
+const RUNNING_NS_DEFAULT: i64 = 86_400 * NS_PER_S;
 
 /// The bounds of the recent actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct RecentActionsLimits {
     pub before_ns: i64,
     /// Time after the end of an action, in ns, in which its effects may still happen.
     pub after_ns: i64,
+    /// Longest time, in ns, for which an action counts as running if its end is not told.
+    pub running_ns_max: i64,
 }
 
 impl Default for RecentActionsLimits {
@@ -39,6 +43,7 @@ impl Default for RecentActionsLimits {
             paths_max: PATHS_OF_ACTION_MAX,
             before_ns: 0,
             after_ns: AFTER_NS_DEFAULT,
+            running_ns_max: RUNNING_NS_DEFAULT,
         }
     }
 }
@@ -155,15 +160,18 @@ impl RecentActions {
 
     fn may_cause(&self, action: &RecentAction, event: &EventFacts<'_>) -> bool {
         let from = action.started_ns.saturating_sub(self.limits.before_ns);
-        let until = action
-            .ended_ns
-            .map(|ns| ns.saturating_add(self.limits.after_ns));
-        let is_in_time = event.ts >= from && until.is_none_or(|until| event.ts <= until);
+        let until = self.end_of(action).saturating_add(self.limits.after_ns);
         let is_user = match (action.uid, event.uid) {
             (Some(own), Some(other)) => own == other,
             _ => true,
         };
-        is_in_time && is_user
+        (from..=until).contains(&event.ts) && is_user
+    }
+
+    /// The end of an action, as long as it is not told the latest possible one.
+    fn end_of(&self, action: &RecentAction) -> i64 {
+        let latest_ns = action.started_ns.saturating_add(self.limits.running_ns_max);
+        action.ended_ns.unwrap_or(latest_ns)
     }
 
     /// The number of actions that are known.
@@ -186,13 +194,12 @@ impl RecentActions {
         self.paths_left_out
     }
 
-    /// Gives up the first actions whose effects have had twice the time to happen: events arrive
-    /// later than they happen.
+    /// Gives up the first actions whose effects have had twice the time to happen, since events
+    /// arrive later than they happen.
     fn release(&mut self, now_ns: i64) {
         let keep_ns = self.limits.after_ns.saturating_mul(2);
         while let Some(first) = self.actions.front()
-            && let Some(ended_ns) = first.ended_ns
-            && ended_ns.saturating_add(keep_ns) < now_ns
+            && self.end_of(first).saturating_add(keep_ns) < now_ns
         {
             self.forget_first();
         }
@@ -237,7 +244,13 @@ mod tests {
             assert_eq!(recent.is_effect(rule, &event), expect, "{rule} {event:?}");
         };
         check(&recent, "r", event(b"/a", 100, Some(10)), true);
-        check(&recent, "r", event(b"/a.out", 1 << 60, None), true);
+        check(
+            &recent,
+            "r",
+            event(b"/a.out", 86_400 * NS_PER_S, None),
+            true,
+        );
+        check(&recent, "r", event(b"/a", 1 << 60, None), false);
         check(&recent, "r", event(b"/a", 99, Some(10)), false);
         check(&recent, "r", event(b"/a", 100, Some(11)), false);
         check(&recent, "s", event(b"/a", 100, Some(10)), false);
@@ -273,6 +286,11 @@ mod tests {
         assert_eq!((recent.len(), recent.forgotten()), (3, 7));
         assert!(recent.is_effect("r", &event(b"/same", 7, None)));
         assert!(!recent.is_effect("r", &event(b"/same", 6, None)));
+        // An end that nobody tells is not waited for without end.
+        let mut untold = RecentActions::new(RecentActionsLimits::default());
+        untold.started(1, "r", None, &[b"/a"], 0);
+        untold.started(2, "r", None, &[b"/b"], 1 << 50);
+        assert_eq!((untold.len(), untold.forgotten()), (1, 0));
         let long = vec![b'x'; 99];
         recent.started(10, "r", None, &[&long, b"/1", b"/2"], 20);
         assert_eq!(recent.paths_left_out(), 1);
