@@ -8,6 +8,7 @@ mod arguments;
 mod columns;
 mod count;
 mod explain;
+mod glob;
 mod index;
 mod limits;
 mod markdown;
@@ -28,6 +29,7 @@ pub use statement::EventRuleStatement;
 use barograph_statement::Expr;
 
 use columns::KindSet;
+use glob::GlobCheck;
 
 /// A rule on file events, as it was written.
 ///
@@ -105,6 +107,8 @@ pub struct EventRule {
 struct EventClause {
     text: String,
     expr: Expr,
+    /// A quick check without which the expression cannot be true.
+    glob: Option<GlobCheck>,
 }
 
 impl EventRule {

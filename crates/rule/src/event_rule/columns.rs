@@ -228,8 +228,8 @@ impl<'a> EventRow<'a> {
 
     /// The value of the column at this place.
     pub(super) fn value(&self, place: usize) -> SqlValue {
-        if let Some(text) = self.texts.get(place) {
-            return text.get_or_init(|| self.text(place)).clone();
+        if let Some(text) = self.text_at(place) {
+            return text.clone();
         }
         let facts = self.facts;
         let number = |number: Option<u32>| number.map(i64::from);
@@ -244,6 +244,12 @@ impl<'a> EventRow<'a> {
             _ => None,
         };
         number.map_or(SqlValue::Null, SqlValue::Int)
+    }
+
+    /// The value of the text column at this place; `None` for a column of numbers.
+    pub(super) fn text_at(&self, place: usize) -> Option<&SqlValue> {
+        let text = self.texts.get(place)?;
+        Some(text.get_or_init(|| self.text(place)))
     }
 
     /// The path as text; empty if it is unknown.

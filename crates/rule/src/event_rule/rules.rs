@@ -335,6 +335,9 @@ impl KnownRule {
     fn holds(&mut self, parts: fn(&EventRule) -> &[EventClause], row: &EventRow<'_>) -> bool {
         let counts = &self.counts;
         for part in parts(&self.rule) {
+            if part.glob.as_ref().is_some_and(|glob| !glob.may_hold(row)) {
+                return false;
+            }
             match part.expr.holds(EventValues { row, counts }) {
                 Ok((true, _)) => {}
                 Ok((false, _)) => return false,

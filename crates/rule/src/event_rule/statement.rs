@@ -8,6 +8,7 @@ use barograph_statement::{
 
 use super::arguments::fields_of;
 use super::columns::{EVENT_RULE_KINDS, EventNames, KindSet};
+use super::glob::GlobCheck;
 use super::limits::{
     ARGUMENTS_MAX, ActionDelivery, ActionLimits, CONCURRENCY_MAX, PROGRAM_BYTES_MAX, QuietTime,
     RETRIES_MAX, RULE_SOURCES_MAX,
@@ -204,10 +205,14 @@ fn condition(e: &ast::Expr, names: &mut EventNames) -> Result<Vec<EventClause>, 
                 op: ast::BinaryOperator::And,
                 right,
             } => open.extend([&**right, &**left]),
-            other => parts.push(EventClause {
-                text: other.to_string(),
-                expr: compiler.expr(other)?,
-            }),
+            other => {
+                let expr = compiler.expr(other)?;
+                parts.push(EventClause {
+                    text: other.to_string(),
+                    glob: GlobCheck::of(&expr),
+                    expr,
+                });
+            }
         }
     }
     Ok(parts)
