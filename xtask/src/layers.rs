@@ -105,7 +105,8 @@ struct Heavy {
 }
 
 const HEAVY: &[Heavy] = &[
-    // The tests of insights and rules run the same query in SQLite; benchmarks compare it with this project.
+    // The tests of insights and rules run the same query in SQLite; benchmarks compare it with this
+    // project.
     Heavy {
         name: "rusqlite",
         owners: &["query", "bench"],

@@ -1,7 +1,8 @@
-//! The cost of rules on file events: 1, 100 and 1,000 rules, of which each event meets a few, and the
-//! worst case, in which each event meets all of them.
-//! `cargo run --release -p barograph-rule --example event_rules` prints ns per event, the rules that
-//! were looked at, and the load of the machine.
+//! The cost of rules on file events: 1, 100 and 1,000 rules, of which each event meets a few, and
+//! the worst case, in which each event meets all of them.
+//!
+//! `cargo run --release -p barograph-rule --example event_rules` prints ns per event, the rules
+//! that were looked at, and the load of the machine.
 
 use std::time::{Duration, Instant};
 

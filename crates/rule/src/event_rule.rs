@@ -1,8 +1,8 @@
 //! Rules on file events: a rule names the kinds of events, the paths and the program that is run
 //! for each of them.
 //!
-//! [`EventRule`] has the grammar and the decisions. The module is separate from the rules on streams
-//! because these have subjects and windows of samples, and an event is a row of its own.
+//! [`EventRule`] has the grammar and the decisions. The module is separate from the rules on
+//! streams because these have subjects and windows of samples, and an event is a row of its own.
 
 mod arguments;
 mod columns;
@@ -10,6 +10,7 @@ mod count;
 mod explain;
 mod glob;
 mod index;
+mod known;
 mod limits;
 mod markdown;
 mod recent;
@@ -20,10 +21,11 @@ pub use arguments::ACTION_FIELDS;
 pub use columns::{EVENT_RULE_COLUMNS, EVENT_RULE_KINDS, EventFacts};
 pub use count::COUNT_POINTS_MAX;
 pub use explain::{Explanation, ExplanationOutcome};
-pub use limits::{ActionDelivery, ActionLimits, EventRuleLimits, QuietTime};
+pub use known::{EventFiring, EventRuleReport};
+pub use limits::{ActionDelivery, ActionLimits, EventRuleLimits, QuietTime, RecentActionsLimits};
 pub use markdown::{MarkdownFault, MarkdownRule, RowDifference, check_rule_markdown};
-pub use recent::{RecentActions, RecentActionsLimits};
-pub use rules::{EventFiring, EventRuleReport, EventRules};
+pub use recent::RecentActions;
+pub use rules::EventRules;
 pub use statement::EventRuleStatement;
 
 use barograph_statement::Expr;

@@ -1,5 +1,5 @@
-//! Rules, written in SQL, each with an action: conditions over streams, which are described here, and
-//! rules on file events, which [`EventRule`] describes. The action of the former is a call of a
+//! Rules, written in SQL, each with an action: conditions over streams, which are described here,
+//! and rules on file events, which [`EventRule`] describes. The action of the former is a call of a
 //! handler in running programs.
 //!
 //! ```sql

@@ -8,8 +8,8 @@ use barograph_statement::{EvalFault, Expr, SqlValue};
 
 use super::EventClause;
 use super::columns::{EVENT_RULE_COLUMNS, EventFacts, EventRow, EventValues, place_of};
+use super::known::KnownRule;
 use super::recent::RecentActions;
-use super::rules::KnownRule;
 
 /// Most bytes of a clause, and of a value, in an explanation. A longer one is cut.
 const EXPLANATION_TEXT_BYTES_MAX: usize = 512;
@@ -64,8 +64,8 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Explains a rule for an event as if the event came now. All clauses are told, also those after one
-/// that does not hold.
+/// Explains a rule for an event as if the event came now. All clauses are told, also those after
+/// one that does not hold.
 pub(super) fn explain(
     known: &KnownRule,
     event: &EventFacts<'_>,

@@ -124,8 +124,8 @@ impl PathRules {
         self.entries.is_empty()
     }
 
-    /// Adds the rules of all beginnings of a path. The longest of them is the greatest entry that is
-    /// not greater than the path, or is above it.
+    /// Adds the rules of all beginnings of a path. The longest of them is the greatest entry that
+    /// is not greater than the path, or is above it.
     fn find(&self, path: &str, found: &mut Vec<u32>) {
         let greater = self
             .entries

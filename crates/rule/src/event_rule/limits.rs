@@ -4,8 +4,6 @@
 use barograph_model::NS_PER_S;
 use barograph_statement::StatementError;
 
-use super::recent::RecentActionsLimits;
-
 /// Most rules on events. One more is refused.
 pub(super) const EVENT_RULES_MAX: usize = 4_096;
 /// Most sources that a rule names.
@@ -22,6 +20,17 @@ pub(super) const CONCURRENCY_MAX: u32 = 1_024;
 pub(super) const RETRIES_MAX: u32 = 1_000;
 const CONCURRENCY_DEFAULT: u32 = 4;
 const TIMEOUT_NS_DEFAULT: i64 = 600 * NS_PER_S;
+/// Most recent actions that are known. The oldest is forgotten for a new one.
+const RECENT_ACTIONS_MAX: usize = 4_096;
+/// Most bytes of the paths of all recent actions.
+const RECENT_BYTES_MAX: usize = 4 << 20;
+/// Most paths of one action.
+const PATHS_OF_ACTION_MAX: usize = 16;
+/// Time after the end of an action in which its effects may still arrive, in ns.
+const AFTER_NS_DEFAULT: i64 = 5 * NS_PER_S;
+/// Longest time for which an action counts as running if its end is not told, in ns.
+const RUNNING_NS_DEFAULT: i64 = 86_400 * NS_PER_S;
+
 const MINUTES_OF_DAY: u32 = 24 * 60;
 const NS_PER_MIN: i64 = 60 * NS_PER_S;
 
@@ -39,6 +48,36 @@ impl Default for EventRuleLimits {
         Self {
             rules_max: EVENT_RULES_MAX,
             recent: RecentActionsLimits::default(),
+        }
+    }
+}
+
+/// The bounds of the recent actions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecentActionsLimits {
+    /// Most actions.
+    pub actions_max: usize,
+    /// Most bytes of the paths of all actions.
+    pub bytes_max: usize,
+    /// Most paths of one action.
+    pub paths_max: usize,
+    /// Time before the start of an action, in ns, for which the clock of a source may be behind.
+    pub before_ns: i64,
+    /// Time after the end of an action, in ns, in which its effects may still happen.
+    pub after_ns: i64,
+    /// Longest time, in ns, for which an action counts as running if its end is not told.
+    pub running_ns_max: i64,
+}
+
+impl Default for RecentActionsLimits {
+    fn default() -> Self {
+        Self {
+            actions_max: RECENT_ACTIONS_MAX,
+            bytes_max: RECENT_BYTES_MAX,
+            paths_max: PATHS_OF_ACTION_MAX,
+            before_ns: 0,
+            after_ns: AFTER_NS_DEFAULT,
+            running_ns_max: RUNNING_NS_DEFAULT,
         }
     }
 }

@@ -3,57 +3,15 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use barograph_model::NS_PER_S;
-
 use super::columns::EventFacts;
-
-/// Most recent actions that are known. The oldest is forgotten for a new one.
-const RECENT_ACTIONS_MAX: usize = 4_096;
-/// Most bytes of the paths of all recent actions.
-const RECENT_BYTES_MAX: usize = 4 << 20;
-/// Most paths of one action.
-const PATHS_OF_ACTION_MAX: usize = 16;
-/// Time after the end of an action in which its effects may still arrive, in ns.
-const AFTER_NS_DEFAULT: i64 = 5 * NS_PER_S;
-/// Longest time for which an action counts as running if its end is not told, in ns.
-const RUNNING_NS_DEFAULT: i64 = 86_400 * NS_PER_S;
-
-/// The bounds of the recent actions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecentActionsLimits {
-    /// Most actions.
-    pub actions_max: usize,
-    /// Most bytes of the paths of all actions.
-    pub bytes_max: usize,
-    /// Most paths of one action.
-    pub paths_max: usize,
-    /// Time before the start of an action, in ns, for which the clock of a source may be behind.
-    pub before_ns: i64,
-    /// Time after the end of an action, in ns, in which its effects may still happen.
-    pub after_ns: i64,
-    /// Longest time, in ns, for which an action counts as running if its end is not told.
-    pub running_ns_max: i64,
-}
-
-impl Default for RecentActionsLimits {
-    fn default() -> Self {
-        Self {
-            actions_max: RECENT_ACTIONS_MAX,
-            bytes_max: RECENT_BYTES_MAX,
-            paths_max: PATHS_OF_ACTION_MAX,
-            before_ns: 0,
-            after_ns: AFTER_NS_DEFAULT,
-            running_ns_max: RUNNING_NS_DEFAULT,
-        }
-    }
-}
+use super::limits::RecentActionsLimits;
 
 /// The recent actions of all rules.
 ///
 /// An event is an effect of an action if its path, or the path before a rename, is one of the paths
 /// of the action, its time is between the start of the action and a while after its end, and its
-/// user is that of the action. An event whose user is unknown is judged by path and time alone. So a
-/// write by the same user to the same path while the action runs is taken for an effect too.
+/// user is that of the action. An event whose user is unknown is judged by path and time alone. So
+/// a write by the same user to the same path while the action runs is taken for an effect too.
 #[derive(Debug)]
 pub struct RecentActions {
     limits: RecentActionsLimits,
@@ -91,9 +49,9 @@ impl RecentActions {
         }
     }
 
-    /// Takes an action that starts, with a number of the caller's, its rule, its user, and the paths
-    /// that it may write to: the path of its event and those in its arguments. An action that is
-    /// started again is another one, with the same number.
+    /// Takes an action that starts, with a number of the caller's, its rule, its user, and the
+    /// paths that it may write to: the path of its event and those in its arguments. An action that
+    /// is started again is another one, with the same number.
     pub fn started(&mut self, id: u64, rule: &str, uid: Option<u32>, paths: &[&[u8]], now_ns: i64) {
         self.release(now_ns);
         let mut own: Vec<Arc<[u8]>> = Vec::new();
@@ -224,6 +182,8 @@ impl RecentActions {
 
 #[cfg(test)]
 mod tests {
+    use barograph_model::NS_PER_S;
+
     use super::*;
 
     fn event(path: &[u8], ts: i64, uid: Option<u32>) -> EventFacts<'_> {
