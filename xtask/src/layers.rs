@@ -107,12 +107,12 @@ struct Heavy {
 }
 
 const HEAVY: &[Heavy] = &[
-    // The queue of actions is a SQLite file. The tests of insights run the same query in SQLite;
-    // benchmarks compare it with this project.
+    // The queue of actions is a SQLite file. The tests of insights and rules run the same query in
+    // SQLite; benchmarks compare it with this project.
     Heavy {
         name: "rusqlite",
         owners: &["query", "action", "bench"],
-        tests: &["statement", "insight"],
+        tests: &["statement", "insight", "rule"],
     },
     Heavy {
         name: "arrow-",

@@ -1,4 +1,5 @@
-//! Rules: conditions over streams, written in SQL, each with an action. The action is a call of a
+//! Rules, written in SQL, each with an action: conditions over streams, which are described here,
+//! and rules on file events, which [`EventRule`] describes. The action of the former is a call of a
 //! handler in running programs.
 //!
 //! ```sql
@@ -53,6 +54,7 @@
 
 mod cluster;
 mod engine;
+mod event_rule;
 mod leaf;
 mod limits;
 mod report;
@@ -63,5 +65,11 @@ mod window;
 
 pub use cluster::{ClusterSelector, selectors_of_cluster};
 pub use engine::Rules;
+pub use event_rule::{
+    ACTION_FIELDS, ActionDelivery, ActionLimits, COUNT_POINTS_MAX, EVENT_RULE_COLUMNS,
+    EVENT_RULE_KINDS, EventFacts, EventFiring, EventRule, EventRuleLimits, EventRuleReport,
+    EventRuleStatement, EventRules, Explanation, ExplanationOutcome, MarkdownFault, MarkdownRule,
+    QuietTime, RecentActions, RecentActionsLimits, RowDifference, check_rule_markdown,
+};
 pub use limits::RuleLimits;
 pub use report::{Firing, FiringSummary, RuleReport, RuleState};

@@ -4,9 +4,10 @@
 //! SQLite's precedence differs from the parser's, or if the expression has no meaning for a stream;
 //! the error shows what to write instead.
 
+use barograph_model::near;
 use sqlparser::ast::{
     self, BinaryOperator, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,
-    UnaryOperator,
+    Spanned as _, UnaryOperator,
 };
 
 use crate::StatementError;
@@ -19,6 +20,11 @@ const DEPTH_MAX: usize = 100;
 /// Most operations in one SELECT. IN, BETWEEN and CASE repeat their operand, so a short text can
 /// contain many.
 const OPERATIONS_MAX: usize = 10_000;
+
+/// Names of the scalar functions.
+const SCALARS: [&str; 8] = [
+    "abs", "round", "min", "max", "coalesce", "ifnull", "nullif", "iif",
+];
 
 /// The result of compiling an expression.
 pub type Compiled = Result<Expr, StatementError>;
@@ -297,11 +303,11 @@ impl<E: ExprEnvironment> Compiler<E> {
         }
         match E::function(self, &name, &args)? {
             Some(expr) => Ok(expr),
-            None => self.scalar(&name, &args),
+            None => self.scalar(&name, &args, &function.name),
         }
     }
 
-    fn scalar(&mut self, name: &str, args: &[&ast::Expr]) -> Compiled {
+    fn scalar(&mut self, name: &str, args: &[&ast::Expr], at: &ast::ObjectName) -> Compiled {
         let compiled: Vec<Expr> = args
             .iter()
             .map(|e| self.expr(e))
@@ -323,14 +329,26 @@ impl<E: ExprEnvironment> Compiler<E> {
             }
             _ => {
                 return refuse(format!(
-                    "no function {name} with {} arguments: there are {}, abs, round, \
-                     coalesce, ifnull, nullif and iif",
+                    "no function {name} with {} arguments{}: there are {}, abs, round, \
+                     coalesce, ifnull, nullif and iif{}",
                     args.len(),
-                    E::FUNCTIONS
+                    at.span().start,
+                    E::FUNCTIONS,
+                    hint(name, E::FUNCTIONS),
                 ));
             }
         };
         Ok(Expr::Call(function, compiled))
+    }
+}
+
+/// The functions of similar names, as the end of an error; empty if there are none.
+fn hint(name: &str, functions: &str) -> String {
+    let known = SCALARS.into_iter().chain(functions.split(", "));
+    let is_known = known.clone().any(|known| known == name);
+    match near(name, known).as_slice() {
+        near if near.is_empty() || is_known => String::new(),
+        near => format!("; did you mean {}?", near.join(" or ")),
     }
 }
 
