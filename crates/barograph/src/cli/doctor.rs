@@ -1,5 +1,6 @@
 //! `baro doctor`: reports what every source reads, what is missing, why, and its remedy; which
-//! insights are live, and why the others are not; and what is wrong with archive, cluster and watches.
+//! insights are live, and why the others are not; and what is wrong with archive, cluster and
+//! watches.
 
 use std::path::PathBuf;
 
