@@ -34,9 +34,9 @@ pub enum ActionWork {
     },
     /// A body of JSON is posted.
     Webhook {
-        /// The address.
+        /// Address to which the body is posted, http or https.
         url: String,
-        /// The body.
+        /// Bytes of the body, which are JSON.
         #[serde(with = "bytes")]
         body: Vec<u8>,
     },
@@ -46,12 +46,12 @@ pub enum ActionWork {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitRetry {
-    /// No other.
+    /// No further exit code.
     #[default]
     None,
     /// All but 0.
     All,
-    /// These.
+    /// The exit codes of this list.
     Codes(Vec<i32>),
 }
 

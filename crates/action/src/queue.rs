@@ -73,7 +73,7 @@ pub struct QueueStatus {
     pub accepted: u64,
     /// Requests whose key was there.
     pub duplicates: u64,
-    /// Requests refused.
+    /// Requests refused for lack of room.
     pub refused: u64,
     /// Attempts begun.
     pub claimed: u64,

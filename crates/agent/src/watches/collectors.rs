@@ -91,7 +91,9 @@ fn open_tree(
     let mut maker = DirBuilder::new();
     let made = maker.recursive(true).mode(0o700).create(state_dir);
     made.map_err(|error| format!("cannot make {}: {error}", state_dir.display()))?;
-    let snapshot = state_dir.join(format!("{}.snapshot", file_name(&config.source())));
+    // A watch that is made anew on another path has a snapshot of its own.
+    let place = format!("{} {}", config.source(), config.path.display());
+    let snapshot = state_dir.join(format!("{}.snapshot", file_name(&place)));
     let tree = TreeConfig {
         index_next: last + 1,
         directories_max: config.directories_max,

@@ -80,6 +80,11 @@ pub(crate) struct EventPump<S> {
     /// Number of the last event that was collected, and of the last one that is durable.
     last_index: u64,
     durable_index: u64,
+    /// Number up to which the collector has been told that events are durable, why it could not be
+    /// told more, and the monotonic time of the next attempt, in ns.
+    acknowledged: u64,
+    unacknowledged: String,
+    acknowledge_ns: i64,
     /// Why events are not recorded, or the source is not read, at present.
     trouble: String,
     /// Monotonic time before which nothing is tried again, in ns.
@@ -102,6 +107,9 @@ impl<S: EventSink> EventPump<S> {
             scratch: Vec::new(),
             last_index: 0,
             durable_index: 0,
+            acknowledged: 0,
+            unacknowledged: String::new(),
+            acknowledge_ns: i64::MIN,
             trouble: String::new(),
             retry_ns: i64::MIN,
             again: 0,
@@ -118,7 +126,7 @@ impl<S: EventSink> EventPump<S> {
 
     /// Goes on after the event with this number.
     pub(crate) fn after(mut self, last: u64) -> Self {
-        (self.last_index, self.durable_index) = (last, last);
+        (self.last_index, self.durable_index, self.acknowledged) = (last, last, last);
         self
     }
 
@@ -126,6 +134,7 @@ impl<S: EventSink> EventPump<S> {
     /// monotonic clock.
     pub(crate) fn step(&mut self, now: (i64, i64)) -> PumpWait {
         self.settle();
+        self.acknowledge(now.1);
         let mut has_more = false;
         if now.1 >= self.retry_ns {
             self.trouble.clear();
@@ -144,6 +153,10 @@ impl<S: EventSink> EventPump<S> {
         } else {
             self.collector.due_ns()
         };
+        let until_ns = match self.unacknowledged.is_empty() {
+            true => until_ns,
+            false => until_ns.min(self.acknowledge_ns),
+        };
         PumpWait { until_ns, is_open }
     }
 
@@ -155,8 +168,10 @@ impl<S: EventSink> EventPump<S> {
     /// What is known of the source, with what hinders its events.
     pub(crate) fn status(&self) -> CollectorStatus {
         let mut status = self.collector.status();
-        if status.trouble.is_empty() {
-            status.trouble.clone_from(&self.trouble);
+        for trouble in [&self.trouble, &self.unacknowledged] {
+            if status.trouble.is_empty() {
+                status.trouble.clone_from(trouble);
+            }
         }
         status
     }
@@ -233,10 +248,9 @@ impl<S: EventSink> EventPump<S> {
         }
     }
 
-    /// Acknowledges what has become durable. If a batch was lost, it and all later ones are
-    /// recorded again; their readers know by the numbers which events they have already.
+    /// Takes in what has become durable. If a batch was lost, it and all later ones are recorded
+    /// again; their readers know by the numbers which events they have already.
     fn settle(&mut self) {
-        let mut durable = None;
         while let Some(number) = self.batches.front().and_then(|batch| batch.number) {
             match self.sink.settled(number) {
                 Settled::Waiting => break,
@@ -247,16 +261,27 @@ impl<S: EventSink> EventPump<S> {
                 Settled::Durable => {
                     if let Some(batch) = self.batches.pop_front() {
                         self.bytes -= batch.bytes;
-                        durable = Some(batch.last_index);
+                        self.durable_index = batch.last_index;
                     }
                 }
             }
         }
-        if let Some(index) = durable {
-            self.durable_index = index;
-            if let Err(fault) = self.collector.acknowledge(index) {
-                // It is told with the next batch; until then the source keeps what it could forget.
-                self.trouble = fault.to_string();
+    }
+
+    /// Tells the collector what has become durable. If that fails, the source keeps what it could
+    /// forget, and is told again; events go on meanwhile.
+    fn acknowledge(&mut self, monotonic_ns: i64) {
+        if self.durable_index == self.acknowledged || monotonic_ns < self.acknowledge_ns {
+            return;
+        }
+        match self.collector.acknowledge(self.durable_index) {
+            Ok(()) => {
+                self.acknowledged = self.durable_index;
+                self.unacknowledged.clear();
+            }
+            Err(fault) => {
+                self.unacknowledged = fault.to_string();
+                self.acknowledge_ns = monotonic_ns + FAULT_NS;
             }
         }
     }
@@ -283,6 +308,8 @@ mod tests {
         at_once: u64,
         acknowledged: Arc<Mutex<Vec<u64>>>,
         faults: u32,
+        /// Acknowledgements that fail.
+        refusals: u32,
     }
 
     impl Collector for Counting {
@@ -309,6 +336,10 @@ mod tests {
         }
 
         fn acknowledge(&mut self, index: u64) -> Result<(), CollectorFault> {
+            if self.refusals > 0 {
+                self.refusals -= 1;
+                return Err(CollectorFault::Unusable("cannot clear".into()));
+            }
             self.acknowledged.lock().unwrap().push(index);
             Ok(())
         }
@@ -367,6 +398,7 @@ mod tests {
             at_once: 100,
             acknowledged: Arc::clone(&acknowledged),
             faults,
+            refusals: 40,
         };
         let sink = Scripted {
             script: script.chars().collect::<Vec<_>>().into_iter(),

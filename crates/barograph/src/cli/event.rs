@@ -343,7 +343,9 @@ impl Follower<'_> {
         }
         let source = labels.get(SOURCE_LABEL).unwrap_or_default().to_owned();
         let mut events = Vec::new();
-        if let Some(last) = last.filter(|_| update.lost > 0) {
+        if update.lost > 0 {
+            // Of a source that has appeared since, all events are new.
+            let last = last.unwrap_or(event.index.saturating_sub(update.lost + 1));
             events = self.missed(&source, (last, event.index), event.ts, update.lost)?;
         }
         events.push((event, source));
