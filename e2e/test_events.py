@@ -3,9 +3,11 @@ also over restarts and SIGKILL, to those who may read it."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,14 +64,28 @@ def test_what_happens_is_told_once_and_in_order(start: Start, tmp_path: Path) ->
 def test_followers_leave_nothing_out(start: Start, tmp_path: Path) -> None:
     agent = start(config=QUICK)
     tree = watched(agent, tmp_path)
-    with agent.command_running("event", "watch", tree, "--kind", "create", "--count", FILES, "--json") as command:
-        eventually(lambda: (tree / "first").touch() or names(agent, "create"), "an event")
+    told: list[dict[str, Any]] = []
+    with agent.command_running("event", "watch", tree, "--kind", "create", "--json") as command:
+
+        def read() -> None:
+            for line in command.stdout or []:
+                told.append(json.loads(line))
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        # The command follows from the moment in which it is ready, which is seen when it tells.
+        numbers = itertools.count()
+        eventually(lambda: (tree / f"early{next(numbers)}").touch() or told, "a follower")
         for number in range(FILES):
             (tree / f"f{number}").touch()
-        told, _ = command.communicate(timeout=120)
-    lines = [json.loads(line) for line in told.splitlines()]
-    assert len(lines) == FILES
-    assert len({line["idx"] for line in lines}) == FILES
+        last = str(tree / f"f{FILES - 1}")
+        eventually(lambda: told[-1]["path"] == last, "the last file", 120)
+        command.kill()
+        reader.join()
+    names_told = [name for line in told if (name := Path(line["path"]).name).startswith("f")]
+    assert names_told == [f"f{number}" for number in range(FILES)]
+    numbers_told = [line["idx"] for line in told]
+    assert numbers_told == sorted(set(numbers_told))
 
 
 def test_a_killed_agent_tells_what_it_has_missed(start: Start, tmp_path: Path) -> None:
