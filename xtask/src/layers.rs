@@ -61,6 +61,7 @@ const ROWS: &[Row] = &[
             "statement",
             "insight",
             "rule",
+            "action",
             "archive",
             "query",
             "client",
@@ -83,6 +84,8 @@ const ROWS: &[Row] = &[
             "agent",
             "lab",
             "membership",
+            // Rules are tried without an agent.
+            "rule",
         ],
     ),
     row("python", &["model", "client"]),

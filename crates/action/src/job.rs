@@ -14,6 +14,9 @@ pub struct ActionJob {
     pub work: ActionWork,
     /// Fields of the event, which programs get as environment variables.
     pub fields: ActionFields,
+    /// The rules of whose actions the event was an effect, the nearest one first.
+    #[serde(default)]
+    pub causes: Vec<String>,
 }
 
 /// What is to be done.
@@ -108,6 +111,7 @@ mod tests {
                 retry: ExitRetry::Codes(vec![3]),
             },
             fields: ActionFields::default(),
+            causes: Vec::new(),
         };
         let body = String::from_utf8(job.encode().unwrap()).unwrap();
         let begin = r#"{"work":{"run":{"argv":["cp",[47,97,255]],"time_ns_max":5,"#;
@@ -132,7 +136,7 @@ mod tests {
                 false => ActionWork::Webhook { url: "http://h".into(), body: words.concat() },
             };
             let fields = ActionFields { path: words.concat(), size: Some(u64::MAX), ..ActionFields::default() };
-            let job = ActionJob { work, fields };
+            let job = ActionJob { work, fields, causes: vec!["r".into()] };
             prop_assert_eq!(ActionJob::decode(&job.encode().unwrap()).unwrap(), job);
         }
 

@@ -22,8 +22,9 @@ pub use execute::{ActionExecutor, JobExecutor};
 pub use job::{ActionJob, ActionWork, ExitRetry, JobFault};
 pub use queue::{
     ActionDetail, ActionFailure, ActionFilter, ActionInfo, ActionLease, ActionOutcome, ActionQueue,
-    ActionState, AttemptReach, CLAIM_MAX, Changed, ClaimedAction, Durability, Enqueued, LIST_MAX,
-    QueueConfig, QueueFault, QueueStatus, RepeatWish, RuleCounts, RuleStart, Settled,
+    ActionState, AttemptReach, CLAIM_MAX, Changed, ClaimedAction, Durability, Enqueued,
+    EventCursor, LIST_MAX, QueueConfig, QueueFault, QueueStatus, RepeatWish, RuleCounts, RuleStart,
+    Settled,
 };
 pub use request::{
     ACTION_NAME_BYTES_MAX, ActionKey, ActionOwner, ActionRequest, Delivery, REASON_BYTES_MAX,

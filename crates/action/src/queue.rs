@@ -8,6 +8,7 @@
 
 mod claim;
 mod config;
+mod cursor;
 mod enqueue;
 mod fault;
 mod file;
@@ -24,6 +25,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 pub use claim::{ActionLease, CLAIM_MAX, ClaimedAction, RuleStart};
 pub use config::{Durability, QueueConfig};
+pub use cursor::EventCursor;
 pub use enqueue::Enqueued;
 pub use fault::QueueFault;
 pub use list::{ActionDetail, ActionFilter, ActionInfo, ActionState, Changed, LIST_MAX};
@@ -162,9 +164,21 @@ impl ActionQueue {
     ///
     /// Nothing was taken in; the batch is to be offered again.
     pub fn enqueue(&self, batch: &[ActionRequest]) -> Result<Enqueued, QueueFault> {
+        self.take_in(batch, None)
+    }
+
+    /// Takes requests in, and moves the cursor of their source in the same transaction.
+    fn take_in(
+        &self,
+        batch: &[ActionRequest],
+        cursor: Option<&EventCursor>,
+    ) -> Result<Enqueued, QueueFault> {
         let now_ns = self.clock.now_ns();
         let mut inner = self.lock();
         let outcome = inner.write("add to", now_ns, |write| {
+            if let Some(cursor) = cursor {
+                cursor::set(write.connection, cursor)?;
+            }
             Intake {
                 connection: write.connection,
                 config: write.config,

@@ -16,6 +16,7 @@ use barograph_statement::{
 use serde_json::{Value as Json, json};
 use tracing::info;
 
+use crate::actions::EventActions;
 use crate::cluster_insights::{AppliedInsights, SharedInsights};
 use crate::event_loop::{DesiredStatements, Event};
 use crate::node_calls::NodeCalls;
@@ -56,6 +57,8 @@ pub(crate) struct LoopControl {
     pub rules: DeclaredRules,
     /// The watches of trees; `None` if applications are off.
     pub watches: Option<Arc<Watches>>,
+    /// Actions of rules on events.
+    pub actions: Arc<EventActions>,
     /// The function that reads the configuration again, and the configuration in force.
     pub config: (ReadConfig, Mutex<Config>),
     /// The clock that spaces the copies of the graph.
@@ -304,6 +307,10 @@ impl Control for LoopControl {
     fn archive(&self, verb: ArchiveVerb) -> Result<Json, ControlFault> {
         let (node, scopes) = &self.archives;
         scopes.command(node, verb)
+    }
+
+    fn action(&self, request: &Json) -> Result<Json, ControlFault> {
+        Ok(self.actions.command(request)?)
     }
 
     fn fire(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {

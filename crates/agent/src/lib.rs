@@ -9,6 +9,7 @@
 //! `docs/design/0001-one-node.md` describes when each thing happens.
 
 mod account;
+mod actions;
 mod aggregator;
 mod archive_watch;
 mod assemble;
@@ -32,6 +33,7 @@ mod node_questions;
 mod outlook;
 mod policies;
 mod query_nodes;
+mod recorded_events;
 mod reference;
 mod refusal;
 mod revocation_file;
@@ -46,6 +48,7 @@ mod statements;
 mod watches;
 mod who;
 
+pub use actions::{action_words, event_facts};
 pub use barograph_call::{Board, CallError, CallOrigin, CallOutcome, CallRequest, CallsMade};
 pub use barograph_fabric::security::CREDENTIALS_DIR;
 pub use barograph_intake::ApplicationsConfig;

@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use barograph_model::{CLUSTER_PREFIX, Clock, Selector};
-use barograph_rule::{Firing, RuleLimits, RuleReport, Rules, selectors_of_cluster};
+use barograph_rule::{
+    EventRuleStatement, Firing, RuleLimits, RuleReport, Rules, selectors_of_cluster,
+};
 use barograph_statement::{StatementAction, StatementHead, StatementOutcome};
 use barograph_stream::{
     DirectoryEntry, LOOK_NS, RULES_DOCUMENT, RulesRow, RunDir, ScopeChoice, SegmentFollower,
@@ -24,6 +26,7 @@ use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::AgentError;
+use crate::actions::EventActions;
 use crate::cluster_demand::ClusterDemand;
 use crate::refusal::{StatementAnswer, StatementRefusal};
 #[cfg(test)]
@@ -58,7 +61,10 @@ struct RulesShared {
     action: Arc<dyn RuleAction>,
     /// Gets what rules read of other nodes; `None` if this node is in no cluster.
     demand: Option<Arc<ClusterDemand>>,
+    /// The rules on file events; `None` where there are no events.
+    events: Option<Arc<EventActions>>,
     state: Mutex<State>,
+    publishing: Mutex<()>,
 }
 
 struct State {
@@ -114,8 +120,18 @@ impl RulesShared {
         )))
     }
 
-    fn publish(&self, document: &Json) {
-        let bytes = document.to_string();
+    /// Writes the document of all rules as they are now.
+    fn publish(&self) {
+        // Whoever comes later writes what is newer.
+        let _one_at_a_time = self
+            .publishing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let on_streams = document(&self.lock());
+        let mut all = on_streams.as_array().cloned().unwrap_or_default();
+        let on_events = self.events.iter().flat_map(|events| events.rows());
+        all.extend(on_events.map(|row| json!(row)));
+        let bytes = Json::Array(all).to_string();
         if let Err(error) = self
             .run_dir
             .publish(RULES_DOCUMENT, bytes.as_bytes(), 0o644)
@@ -132,7 +148,7 @@ impl DeclaredRules {
         kept: &BTreeMap<String, String>,
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
-        action: Arc<dyn RuleAction>,
+        (action, events): (Arc<dyn RuleAction>, Option<Arc<EventActions>>),
         demand: Option<Arc<ClusterDemand>>,
     ) -> Self {
         let state = State {
@@ -147,31 +163,65 @@ impl DeclaredRules {
                 clock: Arc::clone(clock),
                 action,
                 demand,
+                events,
                 state: Mutex::new(state),
+                publishing: Mutex::default(),
             }),
         };
         let mut state = rules.shared.lock();
         let now_ns = clock.now_ns();
-        for (name, sql) in kept {
+        let of_streams = kept
+            .iter()
+            .filter(|(_, sql)| !EventRuleStatement::is_one(sql));
+        for (name, sql) in of_streams {
             if let Err(error) = state.rules.execute(sql, now_ns) {
                 warn!(%error, name, sql, "a rule is left out");
             }
         }
         rules.shared.tell_demand(&state);
-        let document = document(&state);
         drop(state);
-        rules.shared.publish(&document);
+        rules.shared.publish();
+        if let Some(events) = &rules.shared.events {
+            // The rules own those on events.
+            let shared = Arc::downgrade(&rules.shared);
+            events.on_news(move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.publish();
+                }
+            });
+        }
         rules
     }
 
     /// Executes a statement, and returns the rule as it is, or was.
     pub(crate) fn execute(&self, sql: &str) -> StatementAnswer {
+        let StatementHead { name, action, .. } = StatementHead::read(sql)?;
+        let is_create = matches!(action, StatementAction::Create { .. });
+        if let Some(events) = &self.shared.events
+            && (EventRuleStatement::is_one(sql) || (!is_create && events.has(&name)))
+        {
+            let of_streams = rule(&self.shared.lock(), &name);
+            if is_create && !of_streams.is_null() {
+                return Err(taken(&name, "streams"));
+            }
+            let answer = events.execute(sql)?;
+            self.shared.publish();
+            return Ok(answer);
+        }
+        if is_create
+            && self
+                .shared
+                .events
+                .as_ref()
+                .is_some_and(|events| events.has(&name))
+        {
+            return Err(taken(&name, "events"));
+        }
         self.shared.check_cluster(sql)?;
         let mut state = self.shared.lock();
         if state.is_over {
             return Err(StatementRefusal::Internal("the agent is stopping".into()));
         }
-        let StatementHead { name, action, .. } = StatementHead::read(sql)?;
         let is_drop = matches!(action, StatementAction::Drop { .. });
         let dropped = rule(&state, &name);
         let now_ns = self.shared.clock.now_ns();
@@ -185,9 +235,8 @@ impl DeclaredRules {
             StatementOutcome::Dropped(_) => dropped,
         };
         self.shared.tell_demand(&state);
-        let document = document(&state);
         drop(state);
-        self.shared.publish(&document);
+        self.shared.publish();
         Ok(answer)
     }
 
@@ -232,7 +281,14 @@ impl DeclaredRules {
     }
 }
 
-/// The whole of `rules.json`.
+/// The refusal of a rule whose name is that of a rule of the other kind.
+fn taken(name: &str, of: &str) -> StatementRefusal {
+    StatementRefusal::Statement(format!(
+        "{name} is the name of a rule on {of}: drop it first, or choose another name"
+    ))
+}
+
+/// The rules on streams, as `rules.json` has them.
 fn document(state: &State) -> Json {
     state.rules.reports().iter().map(json).collect()
 }

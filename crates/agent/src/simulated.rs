@@ -212,7 +212,7 @@ impl SimulatedNode {
         let kept = parts.statements.of(StatementKind::Rule);
         let clock = &world.clock;
         let demand = parts.cluster_insights.map(|cluster| cluster.demand());
-        let rules = DeclaredRules::new(&kept, &run_dir, clock, self.calls.clone(), demand);
+        let rules = DeclaredRules::new(&kept, &run_dir, clock, (self.calls.clone(), None), demand);
         self.tell(&format!("life {}", reader.incarnation()));
         self.begin_programs();
         SimulatedAgent {

@@ -20,6 +20,7 @@ use serde_json::Value as Json;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::actions::EventActions;
 use crate::assemble::{AgentDirectories, agent_document};
 use crate::cluster_insights::{ApplyInsights, SharedInsights};
 use crate::control::{LoopControl, ReadConfig};
@@ -55,6 +56,7 @@ pub struct Agent {
     exporter: Option<Exporter>,
     applications: Option<Applications>,
     watches: Option<Arc<Watches>>,
+    actions: Option<Arc<EventActions>>,
     rules: Option<DeclaredRules>,
     fabric: Option<Fabric>,
     control: Option<Arc<LoopControl>>,
@@ -101,6 +103,7 @@ impl Agent {
             exporter: None,
             applications: None,
             watches: None,
+            actions: None,
             rules: None,
             fabric: None,
             control: None,
@@ -176,11 +179,16 @@ impl Agent {
         // it, and so does the server.
         self.publish_addresses(started_ns)?;
         let applications = self.applications.as_ref();
+        let kept_rules = statements.of(StatementKind::Rule);
+        let queue = self.state_dir.join("actions").join("queue");
+        let actions = EventActions::new(&kept_rules, (&self.node, run_dir), queue, clock);
+        let actions = Arc::new(actions);
+        self.actions = Some(Arc::clone(&actions));
         self.watches = applications.map(|applications| {
             let place = (&*self.node, run_dir, &*self.state_dir);
             let kept = statements.of(StatementKind::Watch);
-            let door = applications.events();
-            Arc::new(Watches::start((&config.event, &kept), place, door, clock))
+            let to = (applications.events(), &actions);
+            Arc::new(Watches::start((&config.event, &kept), place, to, clock))
         });
         let ingest = applications.map(|a| IngestConfig {
             to: Arc::clone(a.bridge()),
@@ -197,9 +205,14 @@ impl Agent {
         });
         let fire = ProgramCalls::new(board, Arc::clone(&calls), &shared.world.work);
         let fire = Arc::new(fire);
-        let kept = statements.of(StatementKind::Rule);
         let demand = cluster.as_ref().map(|cluster| cluster.demand());
-        let rules = DeclaredRules::new(&kept, run_dir, clock, fire, demand);
+        let rules = DeclaredRules::new(
+            &kept_rules,
+            run_dir,
+            clock,
+            (fire, Some(Arc::clone(&actions))),
+            demand,
+        );
         rules.attend()?;
         self.rules = Some(rules.clone());
         let engine = client_sql(config, run_dir, clock)?;
@@ -219,6 +232,7 @@ impl Agent {
             cluster,
             rules,
             watches: self.watches.clone(),
+            actions,
             config: (read, Mutex::new(config.clone())),
             clock: Arc::clone(clock),
             next_snapshot_ns: Mutex::new(0),
@@ -289,6 +303,9 @@ impl Drop for Agent {
         // Sources stop first: watches, applications, then the machine's.
         if let Some(watches) = self.watches.take() {
             watches.stop();
+        }
+        if let Some(actions) = self.actions.take() {
+            actions.stop();
         }
         drop(self.applications.take());
         // This send may block: the loop empties its channel until it sees this event.

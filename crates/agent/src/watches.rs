@@ -7,7 +7,6 @@
 mod collectors;
 mod config;
 mod pump;
-mod recorded;
 mod source_thread;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +22,7 @@ use barograph_stream::{RunDir, ScopeReader, WATCHES_DOCUMENT, WatchesRow, user_n
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
+use crate::actions::EventActions;
 use crate::refusal::{StatementAnswer, StatementRefusal};
 
 use collectors::SourceSpec;
@@ -51,6 +51,8 @@ struct RunningWatches {
 pub(crate) struct WatchShared {
     pub door: Arc<EventDoor>,
     pub clock: Arc<dyn Clock>,
+    /// The rules that see the events.
+    pub actions: Arc<EventActions>,
     node: String,
     run_dir: RunDir,
     /// Directory of what the collectors keep.
@@ -64,12 +66,13 @@ impl Watches {
     pub(crate) fn start(
         (config, kept): (&EventConfig, &BTreeMap<String, String>),
         (node, run_dir, state_dir): (&str, &RunDir, &Path),
-        door: &Arc<EventDoor>,
+        (door, actions): (&Arc<EventDoor>, &Arc<EventActions>),
         clock: &Arc<dyn Clock>,
     ) -> Self {
         let shared = Arc::new(WatchShared {
             door: Arc::clone(door),
             clock: Arc::clone(clock),
+            actions: Arc::clone(actions),
             node: node.to_owned(),
             run_dir: run_dir.clone(),
             state_dir: state_dir.join("events"),

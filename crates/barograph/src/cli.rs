@@ -1,6 +1,7 @@
 //! The commands, one file each, and their shared parts: exit codes 0 (done), 1 (failed) and 2
 //! (wrong use).
 
+mod action;
 mod archive;
 mod call;
 mod cluster;
@@ -86,10 +87,13 @@ enum Command {
     Policy(policy::Policy),
     /// Call handlers of running programs, and list handlers and calls
     Call(call::Call),
-    /// Make, drop, list and explain rules: conditions that call programs
+    /// Make, drop, list, explain and try rules: conditions that call programs, and file events that
+    /// run them
     Rule(rule::Rule),
     /// What happened to files: watched trees, past events, and new ones as they come
     Event(event::Event),
+    /// What rules on file events have done: list actions, show, retry and drop them
+    Action(action::Action),
     /// The older words for `baro call` and `baro rule`
     #[command(hide = true)]
     Trigger(trigger::Trigger),
@@ -288,6 +292,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Call(call) => call.run(),
         Command::Rule(rule) => rule.run(),
         Command::Event(event) => event.run(),
+        Command::Action(action) => action.run(),
         Command::Trigger(trigger) => trigger.run(),
         Command::Knob(knob) => knob.run(),
         Command::Archive(archive) => archive.run(),

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use barograph_archive::{PartInfo, PartKind};
 use barograph_stream::{
-    CLUSTER_INSIGHTS_COLUMNS, CLUSTER_INSIGHTS_DOCUMENT, FORECASTS_COLUMNS, FORECASTS_DOCUMENT,
-    INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, KNOBS_COLUMNS, KNOBS_DOCUMENT, PEERS_COLUMNS,
-    PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
-    PUBLICATIONS_DOCUMENT, QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT, SOURCES_COLUMNS,
-    SOURCES_DOCUMENT, SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SegmentReader, SegmentState,
-    WATCHES_COLUMNS, WATCHES_DOCUMENT,
+    ACTIONS_COLUMNS, ACTIONS_DOCUMENT, CLUSTER_INSIGHTS_COLUMNS, CLUSTER_INSIGHTS_DOCUMENT,
+    FORECASTS_COLUMNS, FORECASTS_DOCUMENT, INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, KNOBS_COLUMNS,
+    KNOBS_DOCUMENT, PEERS_COLUMNS, PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT,
+    PUBLICATIONS_COLUMNS, PUBLICATIONS_DOCUMENT, QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT,
+    SOURCES_COLUMNS, SOURCES_DOCUMENT, SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SegmentReader,
+    SegmentState, WATCHES_COLUMNS, WATCHES_DOCUMENT,
 };
 use rusqlite::Result;
 
@@ -30,7 +30,7 @@ use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 21] = [
+pub(crate) static SYSTEM: [Listing; 22] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -142,6 +142,14 @@ pub(crate) static SYSTEM: [Listing; 21] = [
         columns: WATCHES_COLUMNS,
         arguments: &[],
         produce: |live, _| per_scope(live, WATCHES_DOCUMENT, WATCHES_COLUMNS),
+    },
+    Listing {
+        name: "actions",
+        kind: "system",
+        help: "the newest actions of rules on file events, and the newest dead letters: what became of each",
+        columns: ACTIONS_COLUMNS,
+        arguments: &[],
+        produce: |live, _| per_scope(live, ACTIONS_DOCUMENT, ACTIONS_COLUMNS),
     },
     CALLS,
     Listing {

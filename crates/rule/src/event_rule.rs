@@ -24,7 +24,7 @@ pub use explain::{Explanation, ExplanationOutcome};
 pub use known::{EventFiring, EventRuleReport};
 pub use limits::{ActionDelivery, ActionLimits, EventRuleLimits, QuietTime, RecentActionsLimits};
 pub use markdown::{MarkdownFault, MarkdownRule, RowDifference, check_rule_markdown};
-pub use recent::RecentActions;
+pub use recent::{RecentActions, StartedAction};
 pub use rules::EventRules;
 pub use statement::EventRuleStatement;
 

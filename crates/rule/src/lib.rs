@@ -69,7 +69,8 @@ pub use event_rule::{
     ACTION_FIELDS, ActionDelivery, ActionLimits, COUNT_POINTS_MAX, EVENT_RULE_COLUMNS,
     EVENT_RULE_KINDS, EventFacts, EventFiring, EventRule, EventRuleLimits, EventRuleReport,
     EventRuleStatement, EventRules, Explanation, ExplanationOutcome, MarkdownFault, MarkdownRule,
-    QuietTime, RecentActions, RecentActionsLimits, RowDifference, check_rule_markdown,
+    QuietTime, RecentActions, RecentActionsLimits, RowDifference, StartedAction,
+    check_rule_markdown,
 };
 pub use limits::RuleLimits;
 pub use report::{Firing, FiringSummary, RuleReport, RuleState};

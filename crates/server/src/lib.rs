@@ -6,6 +6,7 @@
 //! alone because it owns axum and the access rights of clients. [`Exports`] sends samples to other
 //! systems.
 
+mod actions;
 mod api;
 mod app;
 mod blocking;

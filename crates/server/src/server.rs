@@ -20,6 +20,7 @@ use barograph_stream::RunDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
 
+use crate::actions;
 use crate::api;
 use crate::app::{App, FIRES_MAX, INGESTS_MAX, RequestRoom, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
 use crate::counts::{RequestCounters, RequestCounts};
@@ -301,6 +302,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
                 api::archive(app, way, request, ArchiveVerb::Compact).await
             }),
         ),
+        ("/api/v1/actions", post(actions::action)),
         (FIRE_PATH, post(fire::fire)),
         ("/api/v1/sql", post(api::sql)),
         ("/api/v1/nodes/sql", post(api::nodes_sql)),

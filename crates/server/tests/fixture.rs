@@ -117,6 +117,10 @@ pub(crate) fn is_demanded(demand: &str) -> bool {
 struct FakeControl;
 
 impl Control for FakeControl {
+    fn action(&self, request: &serde_json::Value) -> Result<serde_json::Value, ControlFault> {
+        Ok(json!({ "asked": request }))
+    }
+
     fn execute(&self, sql: &str, _: Option<StatementKind>) -> Result<Value, ControlFault> {
         let kind = match sql {
             "statement" => ControlFaultKind::Statement,

@@ -46,6 +46,8 @@ pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
 pub const KNOBS_DOCUMENT: &str = "knobs.json";
 /// One row per watch whose events the readers of a scope may read.
 pub const WATCHES_DOCUMENT: &str = "watches.json";
+/// One row per action of rules on events whose source the readers of a scope may read.
+pub const ACTIONS_DOCUMENT: &str = "actions.json";
 /// One row per handler that programs of a scope offer.
 pub const HANDLERS_DOCUMENT: &str = "handlers.json";
 /// One row per call into programs of a scope, with its outcome.
@@ -276,6 +278,26 @@ document_rows! {
     waiting_bytes: u64 = "INTEGER",
     recorded_again: u64 = "INTEGER",
     trouble: String = "TEXT",
+}
+
+document_rows! {
+    ActionsRow, ACTIONS_COLUMNS of ACTIONS_DOCUMENT:
+    #[serde(skip_serializing)]
+    scope: String = "TEXT",
+    id: u64 = "INTEGER",
+    rule: String = "TEXT",
+    state: String = "TEXT",
+    source: String = "TEXT",
+    idx: u64 = "INTEGER",
+    key: String = "TEXT",
+    delivery: String = "TEXT",
+    attempts: u32 = "INTEGER",
+    attempts_max: u32 = "INTEGER",
+    enqueued_ts: i64 = "INTEGER",
+    started_ts: Option<i64> = "INTEGER",
+    due_ts: Option<i64> = "INTEGER",
+    ended_ts: Option<i64> = "INTEGER",
+    reason: String = "TEXT",
 }
 
 document_rows! {

@@ -67,6 +67,11 @@ CREATE TABLE actions(
     body BLOB NOT NULL,
     UNIQUE(origin, number)
 ) STRICT;
+CREATE TABLE cursors(
+    source TEXT PRIMARY KEY,
+    number INTEGER NOT NULL,
+    ts_ns INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE INDEX actions_waiting ON actions(rule, at_ns) WHERE state = 0;
 CREATE INDEX actions_finished ON actions(state, at_ns) WHERE state >= 2;
 ";

@@ -28,6 +28,9 @@ pub struct ActionFields {
     pub kind: String,
     /// Name of the source.
     pub source: String,
+    /// Node of the source.
+    #[serde(default)]
+    pub node: String,
     /// Number of the event in its source.
     pub index: u64,
     /// Name of the rule.
@@ -75,6 +78,7 @@ fields! {
     Job "job" "BAROGRAPH_JOB",
     Kind "kind" "BAROGRAPH_KIND",
     Source "source" "BAROGRAPH_SOURCE",
+    Node "node" "BAROGRAPH_NODE",
     Index "index" "BAROGRAPH_INDEX",
     Rule "rule" "BAROGRAPH_RULE",
     Key "key" "BAROGRAPH_KEY",
@@ -104,6 +108,7 @@ impl ActionFields {
             Field::Job => Cow::Borrowed(self.job.as_bytes()),
             Field::Kind => Cow::Borrowed(self.kind.as_bytes()),
             Field::Source => Cow::Borrowed(self.source.as_bytes()),
+            Field::Node => Cow::Borrowed(self.node.as_bytes()),
             Field::Index => number(Some(self.index)),
             Field::Rule => Cow::Borrowed(self.rule.as_bytes()),
             Field::Key => Cow::Borrowed(self.key.as_bytes()),

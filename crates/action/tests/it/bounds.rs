@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use barograph_action::{
     ActionFilter, ActionQueue, ActionRequest, ActionState, Changed, Delivery, Enqueued,
-    QueueConfig, RepeatWish, RuleStart, Settled,
+    EventCursor, QueueConfig, RepeatWish, RuleStart, Settled,
 };
 use barograph_model::{Clock, ManualClock};
 
@@ -42,6 +42,31 @@ fn do_all(queue: &ActionQueue, rule: &str) -> usize {
 fn states(queue: &ActionQueue) -> Vec<ActionState> {
     let list = queue.list(&ActionFilter::default()).unwrap();
     list.iter().rev().map(|info| info.state).collect()
+}
+
+#[test]
+fn cursors_are_kept_over_restarts_until_they_are_forgotten() {
+    let fixture = Fixture::new(QueueConfig::default());
+    let cursor = |source: &str, index, ts| EventCursor {
+        source: source.into(),
+        index,
+        ts,
+    };
+    let queue = fixture.open();
+    let long = cursor(&"x".repeat(1_000), 1, 1);
+    queue
+        .set_cursors(&[cursor("b", 1, 5), cursor("a", u64::MAX, -3), long])
+        .unwrap();
+    queue
+        .enqueue_up_to(&[request("r", 7)], &cursor("b", 7, 9))
+        .unwrap();
+    drop(queue);
+    let queue = fixture.open();
+    let expect = [cursor("a", u64::MAX, -3), cursor("b", 7, 9)];
+    assert_eq!(queue.cursors().unwrap(), expect);
+    assert_eq!(states(&queue), [ActionState::Waiting]);
+    queue.forget_cursors().unwrap();
+    assert_eq!(queue.cursors().unwrap(), []);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use barograph_action::{
-    ActionFilter, ActionOutcome, ActionQueue, ActionRequest, ActionState, QueueConfig, QueueFault,
+    ActionFilter, ActionOutcome, ActionQueue, ActionRequest, ActionState, EventCursor, QueueConfig,
+    QueueFault,
 };
 use barograph_model::ManualClock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -49,6 +50,10 @@ impl Expected {
         let of = |state| list.iter().filter(move |info| info.state == state);
         let settled: BTreeSet<u64> = of(ActionState::Done).map(|info| info.key.index).collect();
         assert_eq!(settled, self.done);
+        // The cursor moves with the requests.
+        let cursors = queue.cursors().unwrap();
+        let last = cursors.first().map(|cursor| cursor.index);
+        assert_eq!(last, self.accepted.last().copied());
         let status = queue.status();
         assert_eq!(status.waiting, of(ActionState::Waiting).count() as u64);
         assert_eq!(status.running, of(ActionState::Running).count() as u64);
@@ -68,8 +73,13 @@ impl Expected {
                 ..request
             })
             .collect();
+        let cursor = EventCursor {
+            source: "src".into(),
+            index: (round + 1) * BATCH - 1,
+            ts: round as i64,
+        };
         for _ in 0..3 {
-            let Some(outcome) = passes(queue.enqueue(&batch)) else {
+            let Some(outcome) = passes(queue.enqueue_up_to(&batch, &cursor)) else {
                 self.fault(queue);
                 continue;
             };

@@ -153,7 +153,7 @@ impl RuleLoop {
         drop(state);
         if let Some(news) = news.filter(|news| *news != self.published) {
             self.next_document_ns = monotonic_ns + DOCUMENT_NS;
-            self.shared.publish(&news);
+            self.shared.publish();
             self.published = news;
         }
         let left_ns = due_ns.map_or(i64::MAX, |at_ns| at_ns.saturating_sub(now_ns));

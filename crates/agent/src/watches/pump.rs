@@ -36,6 +36,10 @@ pub(crate) trait EventSink: Send {
 
     /// The state of what was recorded with this number.
     fn settled(&mut self, number: u64) -> Settled;
+
+    /// Takes events that have become durable, for whoever acts on them: those after the number
+    /// `after`, up to the number `last`.
+    fn durable(&mut self, samples: Vec<Sample>, numbers: (u64, u64));
 }
 
 /// The state of recorded events.
@@ -261,7 +265,9 @@ impl<S: EventSink> EventPump<S> {
                 Settled::Durable => {
                     if let Some(batch) = self.batches.pop_front() {
                         self.bytes -= batch.bytes;
+                        let numbers = (self.durable_index, batch.last_index);
                         self.durable_index = batch.last_index;
+                        self.sink.durable(batch.samples, numbers);
                     }
                 }
             }
@@ -361,7 +367,15 @@ mod tests {
     struct Scripted {
         script: std::vec::IntoIter<char>,
         recorded: Arc<Mutex<Vec<u64>>>,
+        handed_over: Arc<Mutex<Vec<u64>>>,
         batches: Vec<Vec<u64>>,
+    }
+
+    fn index(sample: &Sample) -> u64 {
+        match &sample.value {
+            Value::Bytes(bytes) => decode(bytes, sample.ts).unwrap().index,
+            _ => panic!("a record is bytes"),
+        }
     }
 
     impl EventSink for Scripted {
@@ -369,10 +383,6 @@ mod tests {
             if self.script.next() == Some('b') {
                 return Err("busy".into());
             }
-            let index = |sample: &Sample| match &sample.value {
-                Value::Bytes(bytes) => decode(bytes, sample.ts).unwrap().index,
-                _ => panic!("a record is bytes"),
-            };
             self.batches.push(samples.iter().map(index).collect());
             Ok(self.batches.len() as u64 - 1)
         }
@@ -388,10 +398,18 @@ mod tests {
                 }
             }
         }
+
+        fn durable(&mut self, samples: Vec<Sample>, (after, last): (u64, u64)) {
+            let mut handed_over = self.handed_over.lock().unwrap();
+            assert_eq!(handed_over.last().copied().unwrap_or(0), after);
+            handed_over.extend(samples.iter().map(index));
+            assert_eq!(handed_over.last(), Some(&last));
+        }
     }
 
     fn check(script: &str, faults: u32) {
         let (acknowledged, recorded) = (Arc::default(), Arc::default());
+        let handed_over = Arc::default();
         let collector = Counting {
             next: 1,
             last: 3_000,
@@ -403,6 +421,7 @@ mod tests {
         let sink = Scripted {
             script: script.chars().collect::<Vec<_>>().into_iter(),
             recorded: Arc::clone(&recorded),
+            handed_over: Arc::clone(&handed_over),
             batches: Vec::new(),
         };
         let mut pump = EventPump::new(Box::new(collector), sink);
@@ -417,6 +436,7 @@ mod tests {
         }
         let recorded = recorded.lock().unwrap();
         assert_eq!(*recorded, (1..=3_000).collect::<Vec<u64>>(), "{script}");
+        assert_eq!(*handed_over.lock().unwrap(), *recorded, "{script}");
         assert_eq!(pump.indexes(), (3_000, 3_000));
         assert_eq!(acknowledged.lock().unwrap().last(), Some(&3_000));
         assert!(acknowledged.lock().unwrap().is_sorted());

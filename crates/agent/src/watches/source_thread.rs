@@ -18,7 +18,8 @@ use tracing::{debug, info};
 use super::WatchShared;
 use super::collectors::SourceSpec;
 use super::pump::{EventPump, EventSink, Settled};
-use super::recorded::RecordedEvents;
+use crate::actions::{DurableEvents, EventLog};
+use crate::recorded_events::RecordedEvents;
 
 /// Time after which opening a source is tried again, in ns.
 const OPEN_AGAIN_NS: i64 = NS_PER_S;
@@ -103,6 +104,7 @@ impl SourceLoop {
             }
         }
         self.shared.tell(self.source.reader, &self.spec.name, None);
+        self.shared.actions.end(&self.spec.name);
         self.shared.door.end(&self.source);
     }
 
@@ -121,7 +123,9 @@ impl SourceLoop {
             stream: &self.source.descriptor,
         });
         let last = recorded.as_ref().map(RecordedEvents::last_index);
-        let last = last.transpose()?.unwrap_or(0);
+        // Numbers that rules have seen are not given again, also if the log is gone.
+        let seen = self.shared.actions.seen(&self.spec.name);
+        let last = last.transpose()?.unwrap_or(0).max(seen);
         let state_dir = &self.shared.state_dir;
         let mut collector = (self.spec.open)(state_dir, last)?;
         let unknown = collector.learns_from().filter(|(from, _)| *from <= last);
@@ -129,6 +133,12 @@ impl SourceLoop {
             let events = recorded.since(from, from_ns)?;
             events.iter().for_each(|event| collector.learn(event));
         }
+        let log = EventLog {
+            dir: opened.archive.clone(),
+            stream: self.source.descriptor.clone(),
+            reader: self.source.reader,
+        };
+        self.shared.actions.begin(&self.spec.name, log, last)?;
         info!(watch = self.spec.name, last, "a tree is watched");
         Ok((collector, last))
     }
@@ -138,6 +148,7 @@ impl SourceLoop {
         let sink = DoorSink {
             shared: Arc::clone(&self.shared),
             source: Arc::clone(&self.source),
+            name: self.spec.name.clone(),
             recorded: Vec::new(),
             first: 0,
         };
@@ -199,6 +210,7 @@ impl SourceLoop {
 
     fn tell(&mut self, pump: &EventPump<DoorSink>) {
         self.tell_ns = self.shared.clock.monotonic_ns() + TELL_NS;
+        self.shared.actions.attend();
         let status = pump.status();
         let ((idx, durable_idx), (again, waiting_bytes)) = (pump.indexes(), pump.backlog());
         let state = match (status.trouble.is_empty(), status.is_walking) {
@@ -231,6 +243,8 @@ impl SourceLoop {
 struct DoorSink {
     shared: Arc<WatchShared>,
     source: Arc<EventSource>,
+    /// Name of the source.
+    name: String,
     /// What was recorded and is asked for still, from number `first` on.
     recorded: Vec<EventsRecorded>,
     first: u64,
@@ -257,5 +271,14 @@ impl EventSink for DoorSink {
             Ok(false) => Settled::Waiting,
             Err(_) => Settled::Lost,
         }
+    }
+
+    fn durable(&mut self, samples: Vec<Sample>, (after, last): (u64, u64)) {
+        let events = DurableEvents {
+            after,
+            last,
+            samples,
+        };
+        self.shared.actions.offer(&self.name, events);
     }
 }

@@ -406,7 +406,7 @@ fn event_of_update(update: &Update) -> Option<(FileEvent, Labels)> {
 }
 
 /// The event of a row of `ts`, `value` and source.
-fn event_of(rows: &Rows, row: usize) -> Option<(FileEvent, String)> {
+pub(super) fn event_of(rows: &Rows, row: usize) -> Option<(FileEvent, String)> {
     let (Cell::Int(ts), Cell::Blob(record)) = (rows.get(row, 0)?, rows.get(row, 1)?) else {
         return None;
     };
@@ -417,7 +417,7 @@ fn event_of(rows: &Rows, row: usize) -> Option<(FileEvent, String)> {
     Some((decode(record, *ts).ok()?, source))
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     text.replace('\'', "''")
 }
 
@@ -477,7 +477,7 @@ impl Printer {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

@@ -1,5 +1,7 @@
-//! `baro rule`: make, drop, list, explain the conditions that the agent watches and the calls that
-//! they make. Making and dropping need the control right.
+//! `baro rule`: make, drop, list and explain the conditions that the agent watches and the calls
+//! that they make, and try rules on file events. Making and dropping need the control right.
+
+mod trial;
 
 use barograph_agent::{RULES_DOCUMENT, RulesRow};
 use clap::{Args, Subcommand};
@@ -30,13 +32,24 @@ enum Verb {
         #[command(flatten)]
         target: Target,
     },
-    /// Show a rule's SQL, its state and how often it fired
+    /// Show a rule's SQL, its state and how often it fired; of a rule on file events, also why it
+    /// fires for one event or not
     Explain {
         /// Name
         name: String,
+        /// An event that is recorded, as SOURCE:IDX: `baro sql "SELECT source, idx, path FROM
+        /// events"`
+        #[arg(long, value_name = "SOURCE:IDX")]
+        event: Option<String>,
         #[command(flatten)]
         target: Target,
     },
+    /// Show what a rule on file events would have run, on the events that are recorded; nothing is
+    /// run
+    DryRun(trial::DryRun),
+    /// Test rules on file events: a Markdown file has rules in blocks of SQL, and below each tables
+    /// of events for which it fires or not
+    Test(trial::Test),
 }
 
 /// A rule that is to be made.
@@ -66,7 +79,14 @@ impl Rule {
             Verb::Create(make) => make.run(),
             Verb::Drop(drop) => drop.run(),
             Verb::List { target } => list(&target),
-            Verb::Explain { name, target } => explain(&target, &name),
+            Verb::Explain {
+                name,
+                event: Some(event),
+                target,
+            } => trial::explain_event(&target, &name, &event),
+            Verb::Explain { name, target, .. } => explain(&target, &name),
+            Verb::DryRun(dry_run) => dry_run.run(),
+            Verb::Test(test) => test.run(),
         }
     }
 }
@@ -124,20 +144,26 @@ pub(super) fn list(target: &Target) -> anyhow::Result<()> {
     )
 }
 
+/// The rule of this name.
+fn one(target: &Target, name: &str) -> anyhow::Result<DocumentRow<RulesRow>> {
+    let mut all = rules(target)?;
+    if let Some(at) = all.iter().position(|rule| rule.name == name) {
+        return Ok(all.swap_remove(at));
+    }
+    let names: Vec<String> = all
+        .iter()
+        .map(|rule| output::plain(&rule.name).into())
+        .collect();
+    match names.is_empty() {
+        true => anyhow::bail!("no rule is called {name}: there is none"),
+        false => anyhow::bail!("no rule is called {name}: there are {}", names.join(", ")),
+    }
+}
+
 fn explain(target: &Target, name: &str) -> anyhow::Result<()> {
-    let all = rules(target)?;
-    let Some(rule) = all.iter().find(|rule| rule.name == name) else {
-        let names: Vec<String> = all
-            .iter()
-            .map(|rule| output::plain(&rule.name).into())
-            .collect();
-        match names.is_empty() {
-            true => anyhow::bail!("no rule is called {name}: there is none"),
-            false => anyhow::bail!("no rule is called {name}: there are {}", names.join(", ")),
-        }
-    };
+    let rule = one(target, name)?;
     if target.json {
-        return output::print_json(rule);
+        return output::print_json(&rule);
     }
     let text = output::plain;
     output::print(&format!(

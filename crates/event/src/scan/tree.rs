@@ -9,6 +9,9 @@ use crate::directories::{DirectoryTable, PathOf};
 use crate::event::{EventFlags, EventKind, FileEvent, ObjectId};
 use crate::snapshot::{EntryKind, Known, TreeEntry};
 
+/// How much later than the clock of the call a change may be, in ns, that the call has seen: the
+/// clock is read before the call looks.
+const CALL_NS_MAX: i64 = 10_000_000_000;
 /// Files that were told last, by which a file is told from another name of it.
 const RECENT_MAX: usize = 4_096;
 
@@ -281,6 +284,10 @@ impl Tree {
         event.parent = dir;
         event.flags = flags.with(EventFlags::PATH_INCOMPLETE.when(!is_whole));
         if let Some(entry) = entry {
+            // An event is not earlier than what was seen of its file.
+            if entry.ctime_ns.saturating_sub(self.now_ns) < CALL_NS_MAX {
+                event.ts = event.ts.max(entry.ctime_ns);
+            }
             event.target = entry.id;
             event.flags = event
                 .flags

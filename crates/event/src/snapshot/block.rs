@@ -50,10 +50,16 @@ impl TreeEntry {
         self.kind == EntryKind::Directory
     }
 
-    /// Whether the other entry is of the same object.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let is_born = self.born_ns == other.born_ns || self.born_ns == 0 || other.born_ns == 0;
-        self.id == other.id && self.kind == other.kind && is_born
+    /// Whether a later entry is of the same object. A file system gives the number of an object that
+    /// is gone to another one, which was made later.
+    pub(crate) fn is_same(&self, later: &Self) -> bool {
+        let is_born = match (self.born_ns, self.mode) {
+            (_, _) if later.born_ns == 0 => true,
+            (0, MODE_UNKNOWN) => later.born_ns <= self.ctime_ns,
+            (0, _) => true,
+            (born_ns, _) => born_ns == later.born_ns,
+        };
+        self.id == later.id && self.kind == later.kind && is_born
     }
 }
 
@@ -159,5 +165,38 @@ impl<'a> Iterator for Items<'a> {
         };
         (self.rest, self.dir) = (rest, Some(dir));
         Some(Item { dir, name, entry })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_told_from_a_later_one_with_its_number() {
+        let entry = |n: u64, born_ns: i64, ctime_ns: i64, mode: u16| TreeEntry {
+            id: ObjectId::of(1, n),
+            kind: EntryKind::File,
+            size: 0,
+            mtime_ns: ctime_ns,
+            ctime_ns,
+            born_ns,
+            mode,
+            uid: 0,
+            gid: 0,
+        };
+        let check = |old: TreeEntry, later: TreeEntry, expect: bool| {
+            assert_eq!(old.is_same(&later), expect, "{old:?} {later:?}");
+        };
+        check(entry(1, 5, 9, 0o644), entry(1, 5, 20, 0o644), true);
+        check(entry(1, 5, 9, 0o644), entry(2, 5, 20, 0o644), false);
+        check(entry(1, 5, 9, 0o644), entry(1, 6, 20, 0o644), false);
+        // A file system that does not know when objects were made.
+        check(entry(1, 0, 9, 0o644), entry(1, 6, 20, 0o644), true);
+        check(entry(1, 5, 9, 0o644), entry(1, 0, 20, 0o644), true);
+        // What an event has told existed at the time of the event.
+        check(entry(1, 0, 9, MODE_UNKNOWN), entry(1, 9, 20, 0o644), true);
+        check(entry(1, 0, 9, MODE_UNKNOWN), entry(1, 10, 20, 0o644), false);
+        check(entry(1, 0, 9, MODE_UNKNOWN), entry(1, 0, 20, 0o644), true);
     }
 }

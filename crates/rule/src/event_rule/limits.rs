@@ -24,6 +24,8 @@ const TIMEOUT_NS_DEFAULT: i64 = 600 * NS_PER_S;
 const RECENT_ACTIONS_MAX: usize = 4_096;
 /// Most bytes of the paths of all recent actions.
 const RECENT_BYTES_MAX: usize = 4 << 20;
+/// Most rules that are known as the causes of one action.
+pub(super) const CAUSES_MAX: usize = 16;
 /// Most paths of one action.
 const PATHS_OF_ACTION_MAX: usize = 16;
 /// Time after the end of an action in which its effects may still arrive, in ns.

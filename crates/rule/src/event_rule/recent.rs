@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::columns::EventFacts;
-use super::limits::RecentActionsLimits;
+use super::limits::{CAUSES_MAX, RecentActionsLimits};
 
 /// The recent actions of all rules.
 ///
@@ -12,6 +12,9 @@ use super::limits::RecentActionsLimits;
 /// of the action, its time is between the start of the action and a while after its end, and its
 /// user is that of the action. An event whose user is unknown is judged by path and time alone. So
 /// a write by the same user to the same path while the action runs is taken for an effect too.
+///
+/// An action that a rule asked for because of another rule's action is an effect of that rule as
+/// well, however long the chain is. So rules that set off each other come to an end.
 #[derive(Debug)]
 pub struct RecentActions {
     limits: RecentActionsLimits,
@@ -25,10 +28,27 @@ pub struct RecentActions {
     paths_left_out: u64,
 }
 
+/// An action that starts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StartedAction<'a> {
+    /// A number of the caller's. An action that is started again is another one, with the same
+    /// number.
+    pub id: u64,
+    /// The rule that asked for it.
+    pub rule: &'a str,
+    /// The rules of whose actions its event was an effect.
+    pub causes: &'a [String],
+    /// The user as whom it runs.
+    pub uid: Option<u32>,
+    /// The paths that it may write to: that of its event and those in its arguments.
+    pub paths: &'a [&'a [u8]],
+}
+
 #[derive(Debug)]
 struct RecentAction {
     id: u64,
-    rule: Arc<str>,
+    /// Its rule, and the rules of whose actions its event was an effect.
+    rules: Vec<Arc<str>>,
     uid: Option<u32>,
     paths: Vec<Arc<[u8]>>,
     started_ns: i64,
@@ -49,13 +69,11 @@ impl RecentActions {
         }
     }
 
-    /// Takes an action that starts, with a number of the caller's, its rule, its user, and the
-    /// paths that it may write to: the path of its event and those in its arguments. An action that
-    /// is started again is another one, with the same number.
-    pub fn started(&mut self, id: u64, rule: &str, uid: Option<u32>, paths: &[&[u8]], now_ns: i64) {
+    /// Takes an action that starts now, in ns since the epoch.
+    pub fn started(&mut self, action: &StartedAction<'_>, now_ns: i64) {
         self.release(now_ns);
         let mut own: Vec<Arc<[u8]>> = Vec::new();
-        for path in paths.iter().filter(|path| !path.is_empty()) {
+        for path in action.paths.iter().filter(|path| !path.is_empty()) {
             if own.iter().any(|known| **known == **path) {
                 continue;
             }
@@ -72,10 +90,12 @@ impl RecentActions {
             let numbers = self.by_path.entry(Arc::clone(path)).or_default();
             numbers.push_back(number);
         }
+        let causes = action.causes.iter().map(String::as_str);
+        let rules = std::iter::once(action.rule).chain(causes.take(CAUSES_MAX));
         self.actions.push_back(RecentAction {
-            id,
-            rule: rule.into(),
-            uid,
+            id: action.id,
+            rules: rules.map(Arc::from).collect(),
+            uid: action.uid,
             paths: own,
             started_ns: now_ns,
             ended_ns: None,
@@ -101,7 +121,8 @@ impl RecentActions {
         self.rules_that_caused(event).any(|known| known == rule)
     }
 
-    /// The rules of whose actions an event is an effect; a rule may come more than once.
+    /// The rules of whose actions an event is an effect, and those that caused these; a rule may
+    /// come more than once.
     pub fn rules_that_caused<'a>(
         &'a self,
         event: &'a EventFacts<'a>,
@@ -113,7 +134,7 @@ impl RecentActions {
             self.actions.get(at)
         });
         let of_event = actions.filter(|action| self.may_cause(action, event));
-        of_event.map(|action| &*action.rule)
+        of_event.flat_map(|action| action.rules.iter().map(|rule| &**rule))
     }
 
     fn may_cause(&self, action: &RecentAction, event: &EventFacts<'_>) -> bool {
@@ -186,6 +207,21 @@ mod tests {
 
     use super::*;
 
+    fn started<'a>(
+        id: u64,
+        rule: &'a str,
+        uid: Option<u32>,
+        paths: &'a [&'a [u8]],
+    ) -> StartedAction<'a> {
+        StartedAction {
+            id,
+            rule,
+            uid,
+            paths,
+            ..StartedAction::default()
+        }
+    }
+
     fn event(path: &[u8], ts: i64, uid: Option<u32>) -> EventFacts<'_> {
         EventFacts {
             path,
@@ -199,7 +235,7 @@ mod tests {
     fn effects() {
         let mut recent = RecentActions::new(RecentActionsLimits::default());
         let after = RecentActionsLimits::default().after_ns;
-        recent.started(1, "r", Some(10), &[b"/a", b"/a.out", b"/a"], 100);
+        recent.started(&started(1, "r", Some(10), &[b"/a", b"/a.out", b"/a"]), 100);
         let check = |recent: &RecentActions, rule: &str, event: EventFacts<'_>, expect: bool| {
             assert_eq!(recent.is_effect(rule, &event), expect, "{rule} {event:?}");
         };
@@ -225,10 +261,34 @@ mod tests {
         check(&recent, "r", event(b"/a", 200 + after, Some(10)), true);
         check(&recent, "r", event(b"/a", 201 + after, Some(10)), false);
         recent.ended(7, 300);
-        recent.started(2, "s", None, &[b"/b"], 201 + 2 * after);
+        recent.started(&started(2, "s", None, &[b"/b"]), 201 + 2 * after);
         assert_eq!((recent.len(), recent.forgotten()), (1, 0));
         check(&recent, "r", event(b"/a", 150, Some(10)), false);
         check(&recent, "s", event(b"/b", 201 + 2 * after, Some(3)), true);
+    }
+
+    #[test]
+    fn causes() {
+        let mut recent = RecentActions::new(RecentActionsLimits::default());
+        let causes = ["a".to_owned(), "b".to_owned()];
+        let action = StartedAction {
+            causes: &causes,
+            ..started(1, "c", None, &[b"/x"])
+        };
+        recent.started(&action, 100);
+        let own = event(b"/x", 100, None);
+        let rules: Vec<&str> = recent.rules_that_caused(&own).collect();
+        assert_eq!(rules, ["c", "a", "b"]);
+        assert!(recent.is_effect("b", &own) && !recent.is_effect("d", &own));
+        // A chain that is longer than is kept keeps its newest rules.
+        let long: Vec<String> = (0..2 * CAUSES_MAX).map(|n| format!("r{n}")).collect();
+        let action = StartedAction {
+            causes: &long,
+            ..started(2, "c", None, &[b"/y"])
+        };
+        recent.started(&action, 100);
+        let other = event(b"/y", 100, None);
+        assert_eq!(recent.rules_that_caused(&other).count(), 1 + CAUSES_MAX);
     }
 
     #[test]
@@ -241,21 +301,21 @@ mod tests {
         };
         let mut recent = RecentActions::new(limits);
         for id in 0..10 {
-            recent.started(id, "r", None, &[b"/same"], id as i64);
+            recent.started(&started(id, "r", None, &[b"/same"]), id as i64);
         }
         assert_eq!((recent.len(), recent.forgotten()), (3, 7));
         assert!(recent.is_effect("r", &event(b"/same", 7, None)));
         assert!(!recent.is_effect("r", &event(b"/same", 6, None)));
         // An end that nobody tells is not waited for without end.
         let mut untold = RecentActions::new(RecentActionsLimits::default());
-        untold.started(1, "r", None, &[b"/a"], 0);
-        untold.started(2, "r", None, &[b"/b"], 1 << 50);
+        untold.started(&started(1, "r", None, &[b"/a"]), 0);
+        untold.started(&started(2, "r", None, &[b"/b"]), 1 << 50);
         assert_eq!((untold.len(), untold.forgotten()), (1, 0));
         let long = vec![b'x'; 99];
-        recent.started(10, "r", None, &[&long, b"/1", b"/2"], 20);
+        recent.started(&started(10, "r", None, &[&long, b"/1", b"/2"]), 20);
         assert_eq!(recent.paths_left_out(), 1);
         assert_eq!((recent.len(), recent.bytes), (0, 0));
-        recent.started(11, "r", None, &[&[b'x'; 101], b"/1"], 20);
+        recent.started(&started(11, "r", None, &[&[b'x'; 101], b"/1"]), 20);
         assert_eq!((recent.len(), recent.bytes), (1, 2));
         assert!(recent.is_effect("r", &event(b"/1", 20, None)));
         assert_eq!(recent.by_path.len(), 1);

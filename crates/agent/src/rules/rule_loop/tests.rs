@@ -55,7 +55,7 @@ impl RuleRig {
         let calls = Arc::new(RecordedCalls::default());
         let kept = BTreeMap::from([("high".to_owned(), sql.to_owned())]);
         let theirs: Arc<dyn Clock> = clock.clone();
-        let rules = DeclaredRules::new(&kept, &run_dir, &theirs, calls.clone(), None);
+        let rules = DeclaredRules::new(&kept, &run_dir, &theirs, (calls.clone(), None), None);
         let rule_loop = rules.take_loop().unwrap();
         Self {
             clock,

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::recent::StartedAction;
 use super::*;
 
 fn made(statements: &[&str]) -> EventRules {
@@ -126,7 +127,14 @@ fn own_effects_do_not_fire_and_do_not_count() {
         "own ON EVENT create WHEN count_over('10 s') >= 1 THEN RUN '/x' '{path}'",
         "other ON EVENT create THEN RUN '/x'",
     ]);
-    rules.recent().started(1, "own", Some(7), &[b"/a"], 10);
+    let own = StartedAction {
+        id: 1,
+        rule: "own",
+        uid: Some(7),
+        paths: &[b"/a"],
+        ..StartedAction::default()
+    };
+    rules.recent().started(&own, 10);
     assert_eq!(fired(&mut rules, &at("/a", 20)), ["other"]);
     assert_eq!(fired(&mut rules, &at("/b", 20)), ["own", "other"]);
     let report = rules.reports().pop().unwrap();

@@ -1,7 +1,10 @@
 //! The events of a source that its archive has already: the source goes on after the last of them,
 //! and its collector may have to know those that it told shortly before it ended.
 
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use barograph_archive::ArchiveReader;
@@ -12,7 +15,7 @@ use barograph_model::{Descriptor, NS_PER_S, Sample, Span, Value};
 const LAST_NS: i64 = 60 * NS_PER_S;
 
 /// The recorded events of one source.
-pub(super) struct RecordedEvents<'a> {
+pub(crate) struct RecordedEvents<'a> {
     /// Directory of the archive.
     pub dir: &'a Path,
     /// Name of this node.
@@ -27,7 +30,7 @@ impl RecordedEvents<'_> {
     /// # Errors
     ///
     /// The archive cannot be read now: a source that began anew would count its events twice.
-    pub(super) fn last_index(&self) -> Result<u64, String> {
+    pub(crate) fn last_index(&self) -> Result<u64, String> {
         let mut last = 0;
         // Times of events may go back; the last minute nearly always has the last one.
         for from in [self.end()?.saturating_sub(LAST_NS), i64::MIN] {
@@ -45,7 +48,7 @@ impl RecordedEvents<'_> {
     /// # Errors
     ///
     /// The archive cannot be read now.
-    pub(super) fn since(&self, from: u64, from_ns: i64) -> Result<Vec<FileEvent>, String> {
+    pub(crate) fn since(&self, from: u64, from_ns: i64) -> Result<Vec<FileEvent>, String> {
         let mut events = Vec::new();
         self.each_since(from_ns, |sample| {
             if index_of(sample) >= from
@@ -58,6 +61,40 @@ impl RecordedEvents<'_> {
         // What was recorded again is the same.
         events.dedup_by_key(|event| event.index);
         Ok(events)
+    }
+
+    /// The events with the smallest numbers of a range, at most so many, in the order of their
+    /// numbers. None of them is earlier than `from_ns`, in ns since the epoch. Times of events may
+    /// go back, so all of the log from there on is read.
+    ///
+    /// # Errors
+    ///
+    /// The archive cannot be read now.
+    pub(crate) fn first_of(
+        &self,
+        numbers: RangeInclusive<u64>,
+        from_ns: i64,
+        count_max: usize,
+    ) -> Result<Vec<FileEvent>, String> {
+        let mut first: BTreeMap<u64, (i64, Arc<[u8]>)> = BTreeMap::new();
+        self.each_since(from_ns, |sample| {
+            let index = index_of(sample);
+            let is_full = first.len() >= count_max;
+            let last = first.last_key_value().map_or(0, |(last, _)| *last);
+            if !numbers.contains(&index) || (is_full && index >= last) {
+                return;
+            }
+            if let Value::Bytes(record) = &sample.value {
+                first.insert(index, (sample.ts, Arc::clone(record)));
+                if first.len() > count_max {
+                    first.pop_last();
+                }
+            }
+        })?;
+        let records = first.values();
+        Ok(records
+            .filter_map(|(ts, record)| decode(record, *ts).ok())
+            .collect())
     }
 
     /// Time of the last event, in ns since the epoch; the earliest if there is none.

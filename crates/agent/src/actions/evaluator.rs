@@ -1,0 +1,191 @@
+//! Evaluating rules on durable events: what fires becomes a request, and requests and cursor are
+//! kept in one transaction. It is a step without a thread: [`RuleEvaluator::step`] waits for
+//! nothing but the disk.
+
+use std::sync::Arc;
+
+use barograph_action::{ActionRequest, EventCursor};
+use barograph_event::{FileEvent, decode};
+use barograph_model::{NS_PER_S, Value};
+use barograph_rule::{EventFacts, RecentActions};
+use tracing::warn;
+
+use super::ActionsShared;
+use super::feed::{DurableEvents, EventLog, FeedWork};
+use super::request::{event_facts, request};
+use crate::recorded_events::RecordedEvents;
+
+/// Most events that are read from a log at a time.
+const LOG_EVENTS_MAX: usize = 16_384;
+/// How much earlier than the latest one before them events of a log may be, in ns.
+const BACK_NS: i64 = 3_600 * NS_PER_S;
+/// Time after which the disk is tried again, in ns.
+const AGAIN_NS: i64 = NS_PER_S;
+
+/// What an evaluation has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// There may be more.
+    More,
+    /// All events are seen.
+    Idle,
+    /// The disk refuses, and is tried again after so many ns.
+    Blocked(i64),
+}
+
+/// Requests that are not kept yet, with the cursor that goes with them.
+struct Pending {
+    requests: Vec<ActionRequest>,
+    cursor: EventCursor,
+}
+
+/// The evaluation of rules on the events of all sources.
+pub(super) struct RuleEvaluator {
+    shared: Arc<ActionsShared>,
+    /// What could not be kept. The rules have counted its events, so they are not evaluated again.
+    pending: Option<Pending>,
+    /// The disk has refused last.
+    is_troubled: bool,
+}
+
+impl RuleEvaluator {
+    pub(super) fn new(shared: Arc<ActionsShared>) -> Self {
+        Self {
+            shared,
+            pending: None,
+            is_troubled: false,
+        }
+    }
+
+    /// Takes the next events, evaluates all rules on them, and keeps what fires.
+    pub(super) fn step(&mut self) -> Progress {
+        if self.pending.is_none() {
+            match self.shared.feeds.next() {
+                None => return Progress::Idle,
+                Some(FeedWork::Memory(cursor, events)) => {
+                    let last = events.last;
+                    let events = decoded(&events, cursor.index);
+                    self.pending = Some(self.evaluate(cursor, events, last));
+                }
+                Some(FeedWork::Log(cursor, until, log)) => match self.read(&cursor, until, &log) {
+                    Ok((events, last)) => {
+                        self.pending = Some(self.evaluate(cursor, events, last));
+                    }
+                    Err(reason) => return self.blocked(&reason),
+                },
+            }
+        }
+        self.keep()
+    }
+
+    /// Keeps the pending requests with their cursor.
+    fn keep(&mut self) -> Progress {
+        let Some(pending) = &self.pending else {
+            return Progress::More;
+        };
+        let Some(queue) = self.shared.queue() else {
+            return Progress::Blocked(AGAIN_NS);
+        };
+        match queue.enqueue_up_to(&pending.requests, &pending.cursor) {
+            Ok(kept) => {
+                if kept.refused() > 0 {
+                    let refused = kept.refused();
+                    warn!(
+                        refused,
+                        "events have no action: the queue of actions is full"
+                    );
+                }
+                self.is_troubled = false;
+                self.shared.feeds.seen_up_to(&pending.cursor);
+                let has_new = kept.accepted > 0;
+                self.pending = None;
+                if has_new {
+                    self.shared.wake_workers();
+                }
+                Progress::More
+            }
+            Err(fault) => self.blocked(&fault.to_string()),
+        }
+    }
+
+    fn blocked(&mut self, reason: &str) -> Progress {
+        if !std::mem::replace(&mut self.is_troubled, true) {
+            warn!(reason, "rules do not see events now; it is tried again");
+        }
+        Progress::Blocked(AGAIN_NS)
+    }
+
+    /// Evaluates all rules on these events, which are those up to the one with the number `last`.
+    fn evaluate(&self, cursor: EventCursor, events: Vec<FileEvent>, last: u64) -> Pending {
+        let mut requests = Vec::new();
+        let mut cursor = EventCursor {
+            index: last,
+            ..cursor
+        };
+        let mut rules = self.shared.rules();
+        for event in &events {
+            cursor.ts = cursor.ts.max(event.ts);
+            let facts = event_facts(event, &cursor.source, &self.shared.node);
+            let causes = causes(rules.recent(), &facts);
+            rules.evaluate(&facts, &mut |rule, _| match request(
+                rule,
+                &facts,
+                causes.clone(),
+                self.shared.owner,
+            ) {
+                Ok(made) => requests.push(made),
+                Err(fault) => warn!(rule = rule.name, %fault, "an event has no action"),
+            });
+        }
+        Pending { requests, cursor }
+    }
+
+    /// Reads the first events of a log after the cursor, up to the number `until`. Returns them with
+    /// the number up to which they are all.
+    fn read(
+        &self,
+        cursor: &EventCursor,
+        until: u64,
+        log: &EventLog,
+    ) -> Result<(Vec<FileEvent>, u64), String> {
+        let Some(dir) = &log.dir else {
+            return Ok((Vec::new(), until));
+        };
+        let recorded = RecordedEvents {
+            dir,
+            node: &self.shared.node,
+            stream: &log.stream,
+        };
+        let from_ns = cursor.ts.saturating_sub(BACK_NS);
+        let numbers = cursor.index.saturating_add(1)..=until;
+        let events = recorded.first_of(numbers, from_ns, LOG_EVENTS_MAX)?;
+        let last = match events.last() {
+            Some(event) if events.len() >= LOG_EVENTS_MAX => event.index,
+            _ => until,
+        };
+        Ok((events, last))
+    }
+}
+
+/// The rules of whose actions an event is an effect, each once.
+fn causes(recent: &RecentActions, event: &EventFacts<'_>) -> Vec<String> {
+    let mut causes: Vec<String> = Vec::new();
+    for cause in recent.rules_that_caused(event) {
+        if !causes.iter().any(|known| known == cause) {
+            causes.push(cause.to_owned());
+        }
+    }
+    causes
+}
+
+/// The events after the one with this number.
+fn decoded(events: &DurableEvents, after: u64) -> Vec<FileEvent> {
+    let records = events
+        .samples
+        .iter()
+        .filter_map(|sample| match &sample.value {
+            Value::Bytes(record) => decode(record, sample.ts).ok(),
+            _ => None,
+        });
+    records.filter(|event| event.index > after).collect()
+}

@@ -1,0 +1,248 @@
+//! Trying rules on file events without an agent's doing: on the events that are recorded, and on
+//! tables of events in Markdown.
+
+use std::path::PathBuf;
+
+use barograph_agent::{action_words, event_facts};
+use barograph_event::{EVENT_STREAM, FileEvent, SOURCE_LABEL};
+use barograph_model::SqlLimits;
+use barograph_rule::{EventRuleLimits, EventRules, check_rule_markdown};
+use clap::Args;
+use serde_json::json;
+
+use super::super::event::{event_of, quoted, text};
+use super::super::{Target, Usage, output, statement};
+
+/// Which statements and events a rehearsal is of.
+#[derive(Args)]
+pub(super) struct DryRun {
+    /// The statement of the rule, or the name of one that exists
+    #[arg(allow_hyphen_values = true, value_parser = statement::text)]
+    rule: String,
+    /// Start of the events: nanoseconds, RFC 3339 or a time ago
+    #[arg(
+        long,
+        visible_alias = "start",
+        value_name = "TIME",
+        default_value = "-1h",
+        allow_hyphen_values = true
+    )]
+    since: String,
+    /// Most firings that are shown
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// The document that is tested.
+#[derive(Args)]
+pub(super) struct Test {
+    /// Markdown with rules in blocks of SQL and tables of events below each
+    file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The statement of a rule, by its name or by itself.
+fn statement_of(target: &Target, rule: &str) -> anyhow::Result<String> {
+    if rule.contains(char::is_whitespace) {
+        return Ok(rule.to_owned());
+    }
+    Ok(super::one(target, rule)?.sql.clone())
+}
+
+/// A set of this one rule, and its name.
+fn only(sql: &str) -> anyhow::Result<(EventRules, String)> {
+    let mut rules = EventRules::new(EventRuleLimits::default());
+    rules
+        .execute(sql)
+        .map_err(|error| Usage(error.to_string()))?;
+    let name = rules.list().next().map(|rule| rule.name.clone());
+    let name = name.ok_or_else(|| Usage("that drops a rule: give one that makes it".into()))?;
+    Ok((rules, name))
+}
+
+/// Recorded events, with their sources and nodes, by time.
+fn recorded(target: &Target, wanted: &str) -> anyhow::Result<Vec<(FileEvent, String)>> {
+    let sql = format!(
+        "SELECT ts, value, {SOURCE_LABEL} FROM {EVENT_STREAM} WHERE {wanted} ORDER BY ts, idx"
+    );
+    let limits = SqlLimits {
+        rows_max: usize::MAX,
+        ..SqlLimits::default()
+    };
+    let rows = target.observer()?.sql(&sql, &limits)?;
+    let events = (0..rows.len()).filter_map(|row| event_of(&rows, row));
+    Ok(events.collect())
+}
+
+impl DryRun {
+    /// Evaluates the rule on recorded events, and prints what it would run. Nothing is run.
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let sql = statement_of(&self.target, &self.rule)?;
+        let (mut rules, _) = only(&sql)?;
+        let wanted = format!("ts >= '{}'", quoted(&self.since));
+        let events = recorded(&self.target, &wanted)?;
+        let mut fired = Vec::new();
+        let mut count = 0usize;
+        for (event, source) in &events {
+            let facts = event_facts(event, source, "");
+            rules.evaluate(&facts, &mut |rule, _| {
+                count += 1;
+                if fired.len() < self.limit {
+                    let words = action_words(rule, &facts);
+                    let words: Vec<String> = words.iter().map(|word| text(word)).collect();
+                    fired.push((
+                        event.ts,
+                        event.kind,
+                        text(&event.path),
+                        source.clone(),
+                        event.index,
+                        words,
+                    ));
+                }
+            });
+        }
+        let reports = rules.reports();
+        let report = reports.first();
+        let suppressed = report.map_or(0, |report| report.suppressed);
+        let fault = report.map_or("", |report| &report.fault);
+        if self.target.json {
+            let fired: Vec<_> = fired
+                .iter()
+                .map(|(ts, kind, path, source, idx, words)| {
+                    json!({ "ts": ts, "kind": kind.as_str(), "path": path, "source": source,
+                        "idx": idx, "argv": words })
+                })
+                .collect();
+            return output::print_json(&json!({
+                "events": events.len(), "fires": count, "suppressed": suppressed,
+                "fault": fault, "shown": fired,
+            }));
+        }
+        for (ts, kind, path, _, _, words) in &fired {
+            let time = jiff::Timestamp::from_nanosecond(i128::from(*ts))?;
+            let line = format!(
+                "{time:.3}  {:<11}  {path}\n    {}",
+                kind.as_str(),
+                words.join(" ")
+            );
+            output::print(&format!(
+                "{}\n",
+                line.lines()
+                    .map(output::plain)
+                    .collect::<Vec<_>>()
+                    .join("\n")
+            ))?;
+        }
+        let more = count - fired.len();
+        let more = if more > 0 {
+            format!(", {more} of them not shown")
+        } else {
+            String::new()
+        };
+        output::print(&format!(
+            "{} events since {}: it would have run {count} times{more}; {suppressed} were within its cooldown\n",
+            events.len(),
+            self.since
+        ))?;
+        if !fault.is_empty() {
+            output::tell(&format!(
+                "baro: a condition could not be computed: {fault}\n"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Prints each clause of a rule for one recorded event, named as `SOURCE:IDX`.
+pub(super) fn explain_event(target: &Target, rule: &str, event: &str) -> anyhow::Result<()> {
+    let wrong = || {
+        Usage(format!(
+            "--event {event}: write SOURCE:IDX, as the table events has them"
+        ))
+    };
+    let (source, index) = event.rsplit_once(':').ok_or_else(wrong)?;
+    let index: u64 = index.parse().map_err(|_| wrong())?;
+    let (rules, name) = only(&statement_of(target, rule)?)?;
+    let wanted = format!("{SOURCE_LABEL} = '{}' AND idx = {index}", quoted(source));
+    let events = recorded(target, &wanted)?;
+    let Some((event, source)) = events.first() else {
+        anyhow::bail!("no event {index} of {source} is recorded");
+    };
+    let facts = event_facts(event, source, "");
+    let clauses = rules.explain(&name, &facts).unwrap_or_default();
+    let fires = clauses.iter().all(|clause| clause.holds());
+    if target.json {
+        let clauses: Vec<_> = clauses
+            .iter()
+            .map(|clause| json!({ "clause": clause.clause, "holds": clause.holds(), "text": clause.to_string() }))
+            .collect();
+        return output::print_json(&json!({ "rule": name, "fires": fires, "clauses": clauses }));
+    }
+    for clause in &clauses {
+        output::print(&format!("{}\n", output::plain(&clause.to_string())))?;
+    }
+    let fires = if fires { "fires" } else { "does not fire" };
+    output::print(&format!(
+        "{name} {fires} for it, as the first event that it sees\n"
+    ))
+}
+
+impl Test {
+    /// Tests the rules of a document on its tables of events.
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let path = self.file.display();
+        let document = std::fs::read_to_string(&self.file)
+            .map_err(|error| Usage(format!("{path}: {error}")))?;
+        let tested = check_rule_markdown(&document)
+            .map_err(|fault| Usage(format!("{path}:{}: {}", fault.line, fault.reason)))?;
+        let wrong: usize = tested.iter().map(|rule| rule.differences.len()).sum();
+        if self.json {
+            let rules: Vec<_> = tested
+                .iter()
+                .map(|rule| {
+                    let lines = rule.differences.iter();
+                    let lines: Vec<_> = lines
+                        .map(|row| json!({ "line": row.line, "fired": row.fired }))
+                        .collect();
+                    json!({ "rule": rule.name, "rows": rule.rows, "differences": lines })
+                })
+                .collect();
+            output::print_json(&rules)?;
+        } else {
+            for rule in &tested {
+                let state = if rule.differences.is_empty() {
+                    "ok"
+                } else {
+                    "FAILED"
+                };
+                output::print(&format!(
+                    "{state:<6} {} ({} events)\n",
+                    output::plain(&rule.name),
+                    rule.rows
+                ))?;
+                for row in &rule.differences {
+                    let seen = if row.fired {
+                        "it fires"
+                    } else {
+                        "it does not fire"
+                    };
+                    output::print(&format!(
+                        "  line {}: {seen}, and the table says otherwise\n",
+                        row.line
+                    ))?;
+                    for clause in &row.explanations {
+                        output::print(&format!("    {}\n", output::plain(&clause.to_string())))?;
+                    }
+                }
+            }
+        }
+        match wrong {
+            0 => Ok(()),
+            wrong => anyhow::bail!("{wrong} rows of {path} are not as the table says"),
+        }
+    }
+}
