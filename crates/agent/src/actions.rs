@@ -2,7 +2,8 @@
 //!
 //! Sources hand durable events over ([`EventActions::offer`]); one thread evaluates all rules on
 //! them and keeps requests in the queue of actions, together with a cursor for each source; workers
-//! run the actions. All of it begins with the first rule, and the queue is opened when it is needed.
+//! run the actions. All of it begins with the first rule, and the queue is opened when it is
+//! needed.
 
 mod document;
 mod evaluator;

@@ -24,8 +24,8 @@ pub trait Control: Send + Sync {
     /// Seals or compacts the archive and waits for it, for minutes if need be; returns what was
     /// done.
     fn archive(&self, verb: ArchiveVerb) -> Result<serde_json::Value, ControlFault>;
-    /// Shows, retries or drops an action of a rule on events, as `{"show": 7}` asks, and returns all
-    /// that is known of it.
+    /// Shows, retries or drops an action of a rule on events, as `{"show": 7}` asks, and returns
+    /// all that is known of it.
     fn action(&self, request: &serde_json::Value) -> Result<serde_json::Value, ControlFault>;
     /// Calls a handler or sets a knob of running programs: those of the sender's user, or any
     /// program if the sender has the right to control. It may wait for answers, at most

@@ -73,6 +73,7 @@ fn program(index: u64, argv: &[&str]) -> ActionRequest {
             retry: ExitRetry::None,
         },
         fields: ActionFields::default(),
+        causes: Vec::new(),
     };
     ActionRequest {
         owner: ActionOwner {

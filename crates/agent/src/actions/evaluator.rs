@@ -140,8 +140,8 @@ impl RuleEvaluator {
         Pending { requests, cursor }
     }
 
-    /// Reads the first events of a log after the cursor, up to the number `until`. Returns them with
-    /// the number up to which they are all.
+    /// Reads the first events of a log after the cursor, up to the number `until`. Returns them
+    /// with the number up to which they are all.
     fn read(
         &self,
         cursor: &EventCursor,

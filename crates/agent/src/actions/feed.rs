@@ -113,8 +113,8 @@ impl EventFeeds {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up a source whose last durable event has this number. Returns the cursor that has to be
-    /// kept before an event of the source comes; `None` if there are no rules, or one is kept.
+    /// Takes up a source whose last durable event has this number. Returns the cursor that has to
+    /// be kept before an event of the source comes; `None` if there are no rules, or one is kept.
     pub(super) fn begin(
         &self,
         source: &str,
@@ -328,4 +328,146 @@ fn bytes_of(samples: &[Sample]) -> usize {
         _ => 0,
     });
     size_of_val(samples) + values.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use barograph_model::{Kind, Labels, Name, Quality, Unit, ValueType};
+
+    use super::*;
+
+    fn log() -> EventLog {
+        EventLog {
+            dir: None,
+            stream: Descriptor {
+                name: Name::new("events").unwrap(),
+                labels: Labels::default(),
+                value_type: ValueType::Bytes,
+                unit: Unit::new("record").unwrap(),
+                kind: Kind::State,
+                help: String::new(),
+            },
+            reader: ScopeReader::All,
+        }
+    }
+
+    fn events(after: u64, last: u64, bytes: usize) -> DurableEvents {
+        let sample = Sample {
+            ts: 1,
+            value: Value::Bytes(Arc::from(vec![0; bytes])),
+            quality: Quality::Measured,
+            error: 0.0,
+        };
+        DurableEvents {
+            after,
+            last,
+            samples: vec![sample],
+        }
+    }
+
+    fn cursor(source: &str, index: u64) -> EventCursor {
+        EventCursor {
+            source: source.into(),
+            index,
+            ts: 5,
+        }
+    }
+
+    /// What is to be seen next, as a text; it is seen then.
+    fn step(feeds: &EventFeeds) -> String {
+        match feeds.next() {
+            None => "nothing".into(),
+            Some(FeedWork::Memory(cursor, events)) => {
+                let index = events.last;
+                feeds.seen_up_to(&EventCursor { index, ..cursor });
+                format!("memory {}..{}", cursor.index, events.last)
+            }
+            Some(FeedWork::Log(cursor, until, _)) => {
+                let index = until;
+                feeds.seen_up_to(&EventCursor { index, ..cursor });
+                format!("log {}..{until}", cursor.index)
+            }
+        }
+    }
+
+    #[test]
+    fn rules_see_what_is_recorded_after_the_first_of_them_was_made() {
+        let feeds = EventFeeds::default();
+        assert_eq!(feeds.begin("a", log(), 3, 5), None);
+        feeds.offer("a", events(3, 9, 10));
+        assert_eq!(step(&feeds), "nothing");
+        assert_eq!(feeds.activate(Vec::new(), 5), [cursor("a", 9)]);
+        assert_eq!(feeds.activate(Vec::new(), 5), [], "they see events already");
+        feeds.offer("a", events(9, 12, 10));
+        feeds.offer("a", events(12, 20, 10));
+        assert_eq!(
+            [step(&feeds), step(&feeds), step(&feeds)],
+            ["memory 9..12", "memory 12..20", "nothing"]
+        );
+        // A source that begins later is seen from its present end on, which has to be kept.
+        assert_eq!(feeds.begin("b", log(), 7, 5), Some(cursor("b", 7)));
+        feeds.deactivate();
+        feeds.offer("a", events(20, 30, 10));
+        assert_eq!((step(&feeds), feeds.seen("a")), ("nothing".into(), 0));
+    }
+
+    #[test]
+    fn what_has_no_room_and_what_came_meanwhile_is_read_from_the_log() {
+        let feeds = EventFeeds::default();
+        let new = feeds.activate(vec![cursor("a", 4), cursor("c", 1)], 5);
+        assert_eq!(new, []);
+        assert_eq!(feeds.seen("a"), 4);
+        assert_eq!(
+            feeds.begin("a", log(), 10, 5),
+            None,
+            "its cursor is kept already"
+        );
+        assert_eq!(step(&feeds), "log 4..10");
+        // A part that is not there is before what is.
+        feeds.offer("a", events(12, 15, 10));
+        assert_eq!(
+            [step(&feeds), step(&feeds)],
+            ["log 10..12", "memory 12..15"]
+        );
+        for n in 0..3 {
+            feeds.offer("a", events(15 + n, 16 + n, SOURCE_BYTES_MAX / 2));
+        }
+        assert_eq!(
+            [step(&feeds), step(&feeds)],
+            ["log 15..17", "memory 17..18"]
+        );
+        feeds.offer("a", events(18, 19, 10));
+        assert_eq!([step(&feeds), step(&feeds)], ["memory 18..19", "nothing"]);
+    }
+
+    #[test]
+    fn sources_take_turns_and_one_that_ends_is_seen_to_its_end() {
+        let feeds = EventFeeds::default();
+        feeds.activate(Vec::new(), 5);
+        for source in ["a", "b"] {
+            feeds.begin(source, log(), 0, 5);
+            feeds.offer(source, events(0, 1, 10));
+            feeds.offer(source, events(1, 2, 10));
+        }
+        let turns: Vec<u64> = (0..4)
+            .map(|_| {
+                step(&feeds);
+                feeds.seen("a") * 10 + feeds.seen("b")
+            })
+            .collect();
+        assert_eq!(turns, [10, 11, 21, 22]);
+        feeds.offer("a", events(2, 3, 10));
+        feeds.end("a");
+        assert_eq!(feeds.readers().len(), 2);
+        assert_eq!(step(&feeds), "memory 2..3");
+        assert_eq!((feeds.readers().len(), feeds.seen("a")), (1, 3));
+        assert_eq!(
+            feeds.begin("a", log(), 8, 5),
+            None,
+            "it goes on after its cursor"
+        );
+        assert_eq!(step(&feeds), "log 3..8");
+    }
 }

@@ -50,8 +50,8 @@ impl TreeEntry {
         self.kind == EntryKind::Directory
     }
 
-    /// Whether a later entry is of the same object. A file system gives the number of an object that
-    /// is gone to another one, which was made later.
+    /// Whether a later entry is of the same object. A file system gives the number of an object
+    /// that is gone to another one, which was made later.
     pub(crate) fn is_same(&self, later: &Self) -> bool {
         let is_born = match (self.born_ns, self.mode) {
             (_, _) if later.born_ns == 0 => true,

@@ -78,77 +78,107 @@ fn recorded(target: &Target, wanted: &str) -> anyhow::Result<Vec<(FileEvent, Str
     Ok(events.collect())
 }
 
+/// What a rule would have done for one event.
+struct Rehearsed {
+    event: FileEvent,
+    source: String,
+    words: Vec<String>,
+}
+
+/// What a rule would have done.
+struct Rehearsal {
+    events: usize,
+    fires: usize,
+    suppressed: u64,
+    fault: String,
+    /// The first firings.
+    shown: Vec<Rehearsed>,
+}
+
 impl DryRun {
     /// Evaluates the rule on recorded events, and prints what it would run. Nothing is run.
     pub(super) fn run(self) -> anyhow::Result<()> {
+        let rehearsal = self.rehearse()?;
+        match self.target.json {
+            true => output::print_json(&rehearsal.json()),
+            false => rehearsal.print(&self.since),
+        }
+    }
+
+    fn rehearse(&self) -> anyhow::Result<Rehearsal> {
         let sql = statement_of(&self.target, &self.rule)?;
         let (mut rules, _) = only(&sql)?;
         let wanted = format!("ts >= '{}'", quoted(&self.since));
         let events = recorded(&self.target, &wanted)?;
-        let mut fired = Vec::new();
-        let mut count = 0usize;
+        let mut shown = Vec::new();
+        let mut fires = 0;
         for (event, source) in &events {
             let facts = event_facts(event, source, "");
             rules.evaluate(&facts, &mut |rule, _| {
-                count += 1;
-                if fired.len() < self.limit {
+                fires += 1;
+                if shown.len() < self.limit {
                     let words = action_words(rule, &facts);
-                    let words: Vec<String> = words.iter().map(|word| text(word)).collect();
-                    fired.push((
-                        event.ts,
-                        event.kind,
-                        text(&event.path),
-                        source.clone(),
-                        event.index,
-                        words,
-                    ));
+                    shown.push(Rehearsed {
+                        event: event.clone(),
+                        source: source.clone(),
+                        words: words.iter().map(|word| text(word)).collect(),
+                    });
                 }
             });
         }
         let reports = rules.reports();
         let report = reports.first();
-        let suppressed = report.map_or(0, |report| report.suppressed);
-        let fault = report.map_or("", |report| &report.fault);
-        if self.target.json {
-            let fired: Vec<_> = fired
-                .iter()
-                .map(|(ts, kind, path, source, idx, words)| {
-                    json!({ "ts": ts, "kind": kind.as_str(), "path": path, "source": source,
-                        "idx": idx, "argv": words })
-                })
-                .collect();
-            return output::print_json(&json!({
-                "events": events.len(), "fires": count, "suppressed": suppressed,
-                "fault": fault, "shown": fired,
-            }));
+        Ok(Rehearsal {
+            events: events.len(),
+            fires,
+            suppressed: report.map_or(0, |report| report.suppressed),
+            fault: report.map_or_else(String::new, |report| report.fault.clone()),
+            shown,
+        })
+    }
+}
+
+impl Rehearsal {
+    fn json(&self) -> serde_json::Value {
+        let shown = self.shown.iter().map(|one| {
+            json!({
+                "ts": one.event.ts,
+                "kind": one.event.kind.as_str(),
+                "path": text(&one.event.path),
+                "source": one.source,
+                "idx": one.event.index,
+                "argv": one.words,
+            })
+        });
+        json!({
+            "events": self.events,
+            "fires": self.fires,
+            "suppressed": self.suppressed,
+            "fault": self.fault,
+            "shown": shown.collect::<Vec<_>>(),
+        })
+    }
+
+    fn print(&self, since: &str) -> anyhow::Result<()> {
+        for one in &self.shown {
+            let time = jiff::Timestamp::from_nanosecond(i128::from(one.event.ts))?;
+            let (kind, path) = (one.event.kind.as_str(), text(&one.event.path));
+            let event = format!("{time:.3}  {kind:<11}  {path}");
+            let words = one.words.join(" ");
+            let (event, words) = (output::plain(&event), output::plain(&words));
+            output::print(&format!("{event}\n    {words}\n"))?;
         }
-        for (ts, kind, path, _, _, words) in &fired {
-            let time = jiff::Timestamp::from_nanosecond(i128::from(*ts))?;
-            let line = format!(
-                "{time:.3}  {:<11}  {path}\n    {}",
-                kind.as_str(),
-                words.join(" ")
-            );
-            output::print(&format!(
-                "{}\n",
-                line.lines()
-                    .map(output::plain)
-                    .collect::<Vec<_>>()
-                    .join("\n")
-            ))?;
-        }
-        let more = count - fired.len();
-        let more = if more > 0 {
-            format!(", {more} of them not shown")
-        } else {
-            String::new()
+        let more = match self.fires - self.shown.len() {
+            0 => String::new(),
+            more => format!(", {more} of them not shown"),
         };
+        let (events, fires, suppressed) = (self.events, self.fires, self.suppressed);
         output::print(&format!(
-            "{} events since {}: it would have run {count} times{more}; {suppressed} were within its cooldown\n",
-            events.len(),
-            self.since
+            "{events} events since {since}: it would have run {fires} times{more}; {suppressed} were \
+             within its cooldown\n"
         ))?;
-        if !fault.is_empty() {
+        if !self.fault.is_empty() {
+            let fault = &self.fault;
             output::tell(&format!(
                 "baro: a condition could not be computed: {fault}\n"
             ));
