@@ -41,6 +41,7 @@ KEPT = "it needs the archives of an aggregator; test_aggregator.py has them"
 LAKE = "it needs a lake; test_site.py has one"
 NODE_CALLS = "it needs programs on several nodes; test_node_calls.py has them"
 WATCHED = "it needs a tree; test_events.py watches one"
+ACTED = "it needs events and a rule that has acted; test_event_rules.py has them"
 MEMBERS = "it needs nodes that join; test_membership.py has them"
 TRACEFS = "it needs root and tracefs"
 
@@ -73,6 +74,14 @@ NOT_RUN: Listed = {
         "baro knob set lulesh.dt 0.5 --nodes": NODE_CALLS,
         "curl --unix-socket": NODE_CALLS,
         "baro sql --nodes b": "its statement is left out",
+    },
+    "event-rules.md": {
+        "baro action show 7": ACTED,
+        "baro action retry 7": ACTED,
+        "baro action drop 7": ACTED,
+        "CREATE [OR REPLACE] RULE": "it is a grammar",
+        "baro rule explain thumbnails": ACTED,
+        "baro rule test rules.md": ACTED,
     },
     "events.md": {
         "baro event add /data": WATCHED,
