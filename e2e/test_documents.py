@@ -81,7 +81,7 @@ NOT_RUN: Listed = {
         "baro action drop 7": ACTED,
         "CREATE [OR REPLACE] RULE": "it is a grammar",
         "baro rule explain thumbnails": ACTED,
-        "baro rule test rules.md": ACTED,
+        "baro rule test examples": "test_event_rules.py tests that file",
     },
     "events.md": {
         "baro event add /data": WATCHED,

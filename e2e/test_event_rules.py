@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import QUICK, Agent, baro, eventually
+from harness import QUICK, ROOT, Agent, baro, eventually
 
 Start = Callable[..., Agent]
 
@@ -179,6 +179,12 @@ def test_rules_are_tried_before_they_act(start: Start, tmp_path: Path) -> None:
     tested = baro("rule", "test", document, "--json")
     assert tested.returncode == 1 and "1 rows of" in tested.stderr
     assert json.loads(tested.stdout) == [{"rule": "t", "rows": 2, "differences": [{"line": 8, "fired": False}]}]
+
+
+def test_the_example_holds() -> None:
+    tested = baro("rule", "test", ROOT / "examples" / "rules" / "images.md")
+    assert tested.returncode == 0, tested.stderr
+    assert tested.stdout == "ok     images (7 events)\nok     purge (5 events)\n"
 
 
 @pytest.mark.parametrize(
