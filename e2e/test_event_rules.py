@@ -126,6 +126,8 @@ def test_what_fails_is_shown_and_retried(start: Start, tmp_path: Path) -> None:
     assert "dead" in agent.out("action", "list", "--state", "dead")
     rule = eventually(lambda: (r := agent.rows("SELECT * FROM rules WHERE failed > 0")) and r[0], "it is counted")
     assert rule["name"] == "check"
+    doctor = agent.out("doctor")
+    assert "actions of rule check: 1 have failed for good\n  why     the program ended with code 1" in doctor
     switch.touch()
     agent.out("action", "retry", dead["id"])
     eventually(lambda: actions(agent, "state = 'done'"), "it succeeds")

@@ -58,10 +58,10 @@ pub use barograph_recorder::{
 pub use barograph_server::RequestCounts;
 pub use barograph_source::{BlockTraceMode, probe, tier_place};
 pub use barograph_stream::{
-    AGENT_DOCUMENT, ARCHIVE_DOCUMENT, AgentDocument, CALLS_DOCUMENT, CLUSTER_DOCUMENT,
-    CLUSTER_INSIGHTS_DOCUMENT, CallsRow, ClusterInsightsRow, FORECASTS_DOCUMENT, ForecastsRow,
-    HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT, InsightsRow, KNOBS_DOCUMENT, KnobsRow,
-    PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow, PoliciesRow, RULES_DOCUMENT, RulesRow,
+    ACTIONS_DOCUMENT, AGENT_DOCUMENT, ARCHIVE_DOCUMENT, ActionsRow, AgentDocument, CALLS_DOCUMENT,
+    CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, CallsRow, ClusterInsightsRow, FORECASTS_DOCUMENT,
+    ForecastsRow, HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT, InsightsRow, KNOBS_DOCUMENT,
+    KnobsRow, PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow, PoliciesRow, RULES_DOCUMENT, RulesRow,
     SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SUBSCRIBERS_DOCUMENT, SourcesRow, StatementsRow,
     SubscribersRow, WATCHES_DOCUMENT, WatchesRow,
 };

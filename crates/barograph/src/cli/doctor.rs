@@ -1,16 +1,19 @@
 //! `baro doctor`: reports what every source reads, what is missing, why, and its remedy; which
-//! insights are live, and why the others are not; and what is wrong with archive, cluster and
-//! watches.
+//! insights are live, and why the others are not; and what is wrong with archive, cluster,
+//! watches and rules.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use barograph_agent::{
-    Config, ForecastsRow, INSIGHTS_DOCUMENT, InsightsRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT,
-    SourcesRow, StatementsRow, WATCHES_DOCUMENT, WatchesRow,
+    ACTIONS_DOCUMENT, ActionsRow, Config, ForecastsRow, INSIGHTS_DOCUMENT, InsightsRow,
+    RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SourcesRow, StatementsRow,
+    WATCHES_DOCUMENT, WatchesRow,
 };
 use barograph_client::SystemClock;
 use barograph_model::Clock as _;
 use clap::Args;
+use serde::de::DeserializeOwned;
 
 use super::documents::{DocumentRow, document};
 use super::output::plain;
@@ -47,6 +50,7 @@ impl Doctor {
         if !self.probe {
             output::print(&cluster::state_of_cluster(&self.target.run_dir()))?;
             output::print(&self.state_of_watches())?;
+            output::print(&self.state_of_rules())?;
         }
         output::print(&self.state_of_archive())
     }
@@ -80,14 +84,48 @@ impl Doctor {
         lines.collect()
     }
 
-    /// The watches of file events with which something is wrong; empty without an agent.
-    fn state_of_watches(&self) -> String {
-        let scopes = self.target.run_dir().scopes();
-        let rows = scopes.into_iter().flat_map(|(_, run_dir)| {
-            let rows: Option<Vec<DocumentRow<WatchesRow>>> =
-                document(&run_dir, WATCHES_DOCUMENT).ok().flatten();
+    /// The rows of a document in all scopes that may be read.
+    fn of_scopes<T: DeserializeOwned>(&self, name: &str) -> Vec<DocumentRow<T>> {
+        let scopes = self.target.run_dir().scopes().into_iter();
+        let rows = scopes.flat_map(|(_, run_dir)| {
+            let rows: Option<Vec<DocumentRow<T>>> = document(&run_dir, name).ok().flatten();
             rows.unwrap_or_default()
         });
+        rows.collect()
+    }
+
+    /// The rules with which something is wrong, and the actions that have failed for good.
+    fn state_of_rules(&self) -> String {
+        let rules: Option<Vec<DocumentRow<RulesRow>>> =
+            document(&self.target.run_dir(), RULES_DOCUMENT)
+                .ok()
+                .flatten();
+        let rules = rules.unwrap_or_default();
+        let troubled = rules.iter().filter(|rule| rule.state == "failed");
+        let mut page: String = troubled
+            .map(|rule| format!("\nrule {}: {}\n", plain(&rule.name), plain(&rule.reason)))
+            .collect();
+        // The newest ones come first.
+        let mut dead: BTreeMap<String, (usize, String)> = BTreeMap::new();
+        for action in self.of_scopes::<ActionsRow>(ACTIONS_DOCUMENT) {
+            if action.state == "dead" {
+                let of_rule = dead.entry(action.rule.clone());
+                of_rule.or_insert((0, action.reason.clone())).0 += 1;
+            }
+        }
+        for (rule, (count, reason)) in dead {
+            let (rule, reason) = (plain(&rule).into_owned(), plain(&reason).into_owned());
+            page += &format!(
+                "\nactions of rule {rule}: {count} have failed for good\n  why     {reason}\n  \
+                 remedy  baro action list --rule {rule} --state dead, then retry or drop them\n"
+            );
+        }
+        page
+    }
+
+    /// The watches of file events with which something is wrong; empty without an agent.
+    fn state_of_watches(&self) -> String {
+        let rows = self.of_scopes::<WatchesRow>(WATCHES_DOCUMENT).into_iter();
         let troubled = rows.filter(|row| !row.trouble.is_empty());
         let line = |row: DocumentRow<WatchesRow>| {
             let (name, trouble) = (plain(&row.name), plain(&row.trouble));
