@@ -15,6 +15,7 @@ use barograph_archive::{
     ArchiveRank, ArchiveReader, ArchivedSeries, DeclaredStream, Journal, JournalEntry,
     JournalPosition, Neighbours, View,
 };
+use barograph_event::EVENT_STREAM;
 use barograph_fabric::frame::{Announcement, Position};
 use barograph_fabric::{DurableHistories, DurableHistory, HistoryOpening};
 use barograph_model::{
@@ -43,7 +44,7 @@ const BUFFER_BYTES: (u64, u64) = (8 << 20, 1 << 30);
 const DEPTH_MIN: u32 = 64;
 /// Time before the end of a series in which its last sample is looked for, in ns.
 const LAST_NS: i64 = 3_600 * NS_PER_S;
-/// The names of what applications publish begin with this.
+/// The names of what applications publish begin with this; file events are in scopes too.
 const APPLICATION_PREFIX: &str = "app.";
 /// Beats after which every feed has gone on from where the archive was opened.
 const BEFORE_BEATS: u32 = 120;
@@ -54,8 +55,8 @@ const BEFORE_BEATS: u32 = 120;
 pub struct AggregatorConfig {
     /// Streams of other nodes whose history is kept, as patterns such as `disk.*`. Empty: none.
     /// They are mirrored too, whether or not `cluster.mirror` names them. Patterns that match
-    /// `app.*` keep what applications publish there, as far as `cluster.publications` takes it, for
-    /// those who may read it.
+    /// `app.*` keep what applications publish there, and `events` keeps the events of its watched
+    /// trees, as far as `cluster.publications` takes them, for those who may read them.
     pub streams: Vec<String>,
     /// Names of the nodes whose history is kept, as patterns such as `rack1-*`.
     pub nodes: Vec<String>,
@@ -280,7 +281,9 @@ impl NodeHistories {
 impl AggregatorParts {
     /// Whether anything of this scope may be kept.
     fn keeps(&self, scope: &str) -> bool {
-        let may_match = |selector: &Selector| selector.name.may_begin_with(APPLICATION_PREFIX);
+        let may_match = |Selector { name, .. }: &Selector| {
+            name.may_begin_with(APPLICATION_PREFIX) || name.matches(EVENT_STREAM)
+        };
         scope.is_empty() || self.selectors.iter().any(may_match)
     }
 

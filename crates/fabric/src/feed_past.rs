@@ -20,8 +20,8 @@ use crate::past::{
 /// Time after which samples that a subscriber does not take are given up, in ns: others wait for
 /// their room, and they can be read again.
 const HELD_NS: i64 = 10 * NS_PER_S;
-/// Time from the end of a stream until its last samples are read, in ns: they come to the archive a
-/// moment later than to the ring.
+/// Time from the end of a stream until its last samples are read, and for which samples that a ring
+/// has lost are looked for, in ns: they come to the archive a moment later than to the ring.
 const SETTLE_NS: i64 = 3 * NS_PER_S;
 /// Time between two readings of streams that have ended in the feed, in ns.
 const ENDED_PAUSE_NS: i64 = 2 * NS_PER_S;
@@ -45,6 +45,8 @@ pub(crate) enum PastTarget {
 #[derive(Clone, Copy, Debug)]
 struct WaitingGap {
     gap: PastGap,
+    /// Time at which it began, ns since the epoch.
+    begun_ns: i64,
     /// Time since which nothing could be read, ns since the epoch.
     since_ns: i64,
     /// Time from which it may be read, ns since the epoch.
@@ -56,9 +58,15 @@ impl WaitingGap {
     fn from(gap: PastGap, next_ns: i64) -> Self {
         Self {
             gap,
+            begun_ns: next_ns,
             since_ns: next_ns,
             next_ns,
         }
+    }
+
+    /// Whether its samples may still be on their way to the archive.
+    fn is_settling(&self, now_ns: i64) -> bool {
+        now_ns.saturating_sub(self.begun_ns) < SETTLE_NS
     }
 
     fn is_hopeless(&self, now_ns: i64) -> bool {
@@ -544,6 +552,10 @@ impl FeedPast {
                 return;
             }
             PastTarget::Ring(reference) => match self.rings.get_mut(&reference) {
+                Some(RingGap::Waiting(waiting)) if is_over && waiting.is_settling(now_ns) => {
+                    waiting.next_ns = now_ns.saturating_add(RETRY_NS);
+                    return;
+                }
                 Some(lane) if is_over => {
                     *lane = RingGap::Lost;
                     return;
