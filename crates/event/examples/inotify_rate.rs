@@ -1,7 +1,8 @@
 //! How many events of inotify are taken per second, and at what cost.
 //!
 //! Another process makes 20,000 files in 100 directories on a file system in memory, appends to
-//! each, renames it to another directory and removes it.
+//! each, renames it to another directory and removes it. The directories are there before, or the
+//! other process makes them too.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,10 +24,17 @@ fn main() {
     if let Some(root) = arguments.next() {
         return generate(Path::new(&root));
     }
+    for is_new in [false, true] {
+        measure(is_new);
+    }
+}
+
+fn measure(is_new: bool) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let root = dir.path().join("root");
-    for at in 0..DIRECTORIES {
-        std::fs::create_dir_all(root.join(at.to_string())).unwrap();
+    std::fs::create_dir(&root).unwrap();
+    for at in 0..if is_new { 0 } else { DIRECTORIES } {
+        std::fs::create_dir(root.join(at.to_string())).unwrap();
     }
     let config = InotifyConfig::new(dir.path().join("snapshot"));
     let mut collector = InotifyCollector::open(std::slice::from_ref(&root), config).unwrap();
@@ -76,12 +84,17 @@ fn main() {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
     let rate = total as f64 / seconds;
     let cost = cpu.as_secs_f64() * 1e6 / total as f64;
-    println!("{total} events in {seconds:.2} s: {rate:.0}/s, {cost:.2} us of CPU time each");
+    let which = if is_new { "new" } else { "known" };
+    println!(
+        "{which} directories: {total} events in {seconds:.2} s: {rate:.0}/s, {cost:.2} us of CPU time each"
+    );
     println!(
         "creates seen: {creates} of {FILES}; {:?}",
         collector.status()
     );
-    println!("load: {}", load.trim());
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let memory = status.lines().find(|line| line.starts_with("VmHWM"));
+    println!("load: {}; {}", load.trim(), memory.unwrap_or_default());
 }
 
 /// CPU time of this process.
@@ -97,7 +110,11 @@ fn generate(root: &Path) {
             .join(format!("file{file}"))
     };
     for file in 0..FILES {
-        std::fs::write(path(file, file), [7; 64]).unwrap();
+        let path = path(file, file);
+        if file < DIRECTORIES && !path.parent().is_some_and(Path::exists) {
+            std::fs::create_dir(root.join(file.to_string())).unwrap();
+        }
+        std::fs::write(path, [7; 64]).unwrap();
     }
     for file in 0..FILES {
         let mut options = std::fs::OpenOptions::new();

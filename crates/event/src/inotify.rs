@@ -1,11 +1,13 @@
 //! A collector of file events by inotify: without privileges, with a watch for each directory.
 //!
 //! A directory is watched before it is read, so that nothing is missed between, and the names that
-//! were told when it was read are known until the queue of the kernel is past that moment, so that
-//! nothing is told twice. Where events are lost, or watches are too few, the tree is compared with
-//! what is known of it.
+//! were told when it was read are known until all events of before that moment are told, so that
+//! nothing is told twice. The module `queue` describes how these events are told from later ones.
+//!
+//! The events of the kernel are moved into memory before and between all pieces of work that may
+//! take long, so that its queue does not run over meanwhile. Where events are lost nevertheless, or
+//! watches are too few, the tree is compared with what is known of it.
 
-use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
@@ -14,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::collector::{Collected, Collector, CollectorFault, CollectorStatus};
 use crate::event::{EventKind, FileEvent};
-use crate::scan::{Core, EventKinds, Mode, Name, TreeConfig, Walked};
+use crate::scan::{Core, EventKinds, Mode, TreeConfig, Walked, Watcher};
 
 mod handle;
 mod moves;
@@ -29,8 +31,14 @@ use watches::Watches;
 const EVENTS_AT_ONCE: usize = 1_024;
 /// Steps of the walk before events have their turn.
 const STEPS_AT_ONCE: usize = 64;
-/// Names that could not be seen before they are looked at again.
-const UNSEEN_MAX: usize = 4_096;
+/// Names that could not be seen before they are looked at again, at some 100 bytes each.
+const UNSEEN_MAX: usize = 65_536;
+/// Bytes of events that are told before directories are looked for again that were not where they
+/// are known to be, unless there are no more events before.
+const MISSED_BYTES: u64 = 512 << 10;
+/// Bytes of events of the kernel that wait in memory by default. An event with a short name takes
+/// 32 bytes, so that half a million events have room.
+const QUEUE_BYTES_MAX: usize = 16 << 20;
 
 /// What an inotify collector is told to do, with its bounds.
 #[derive(Clone, Debug)]
@@ -39,6 +47,9 @@ pub struct InotifyConfig {
     pub tree: TreeConfig,
     /// Most watches. Directories beyond are compared at an interval.
     pub watches_max: usize,
+    /// Most bytes of events of the kernel that wait in memory, in whole blocks of 64 KiB. Beyond
+    /// it, events stay in the queue of the kernel.
+    pub queue_bytes_max: usize,
 }
 
 impl InotifyConfig {
@@ -47,6 +58,7 @@ impl InotifyConfig {
         Self {
             tree: TreeConfig::new(snapshot),
             watches_max: usize::MAX,
+            queue_bytes_max: QUEUE_BYTES_MAX,
         }
     }
 }
@@ -56,10 +68,8 @@ pub struct InotifyCollector {
     core: Core,
     watches: Watches,
     moves: Moves,
-    unseen: BTreeSet<Name>,
     /// Time of the monotonic clock at which directories without a watch are compared, in ns.
     compare_ns: i64,
-    is_more: bool,
 }
 
 impl InotifyCollector {
@@ -71,14 +81,12 @@ impl InotifyCollector {
     pub fn open(roots: &[PathBuf], config: InotifyConfig) -> Result<Self, CollectorFault> {
         let fd = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC);
         let fd = fd.map_err(|error| CollectorFault::Unusable(instance_trouble(error)))?;
-        let flags = flags_of(config.tree.kinds);
+        let watches = Watches::new(fd, flags_of(config.tree.kinds), &config);
         Ok(Self {
             core: Core::open(roots, config.tree)?,
-            watches: Watches::new(fd, flags, config.watches_max),
+            watches,
             moves: Moves::default(),
-            unseen: BTreeSet::new(),
             compare_ns: i64::MAX,
-            is_more: true,
         })
     }
 
@@ -87,7 +95,6 @@ impl InotifyCollector {
             core: &mut self.core,
             watches: &mut self.watches,
             moves: &mut self.moves,
-            unseen: &mut self.unseen,
             monotonic_ns,
         }
     }
@@ -102,13 +109,21 @@ impl InotifyCollector {
             if self.core.walk.is_within() {
                 return false;
             }
+            self.watches.before_work();
             let Some(raw) = self.watches.queue.pop() else {
                 return true;
             };
-            // Names of a time before the next event are known until it is told.
+            // It counts as told only afterwards, because the names of directories that were read
+            // since it happened have to be known meanwhile.
             self.handler(monotonic_ns).handle(&raw);
-            if self.unseen.len() >= UNSEEN_MAX {
+            self.watches.queue.tell(&raw);
+            self.read_missed(MISSED_BYTES);
+            if self.watches.unseen.len() >= UNSEEN_MAX {
                 self.handler(monotonic_ns).look_again();
+                if self.watches.unseen.len() > UNSEEN_MAX / 2 {
+                    self.watches.unseen.clear();
+                    self.core.walk.is_unsure = true;
+                }
             }
         }
         false
@@ -125,6 +140,55 @@ impl InotifyCollector {
             }
         }
         Walked::More
+    }
+
+    /// Moves events of the kernel into memory.
+    fn drain(&mut self) -> Result<(), CollectorFault> {
+        self.watches.drain();
+        match self.watches.queue.take_fault() {
+            Some(error) => Err(CollectorFault::Unusable(format!(
+                "cannot read the inotify instance: {error}"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there are events in memory that can be told now.
+    fn has_events(&self) -> bool {
+        !self.watches.queue.is_empty() && !self.core.walk.is_within()
+    }
+
+    /// Does what has to wait until all events up to now are told; true if there is more to tell.
+    fn end_of_events(&mut self, monotonic_ns: i64) -> bool {
+        while let Some(moved) = self.moves.overdue(monotonic_ns) {
+            self.handler(monotonic_ns).overdue(moved);
+        }
+        self.watches.expire();
+        if self.core.walk.is_busy() || self.moves.due_ns() != i64::MAX {
+            return false;
+        }
+        self.read_missed(0);
+        if !self.watches.unseen.is_empty() {
+            self.handler(monotonic_ns).look_again();
+            // What cannot be seen now is told by an event that is still to come.
+            self.watches.unseen.clear();
+            return true;
+        }
+        let is_unsure = std::mem::take(&mut self.core.walk.is_unsure);
+        if is_unsure {
+            let mode = Mode::Compare { is_deep: true };
+            self.core.walk.begin(&mut self.core.tree, mode, None);
+        }
+        is_unsure || self.core.walk.is_busy()
+    }
+
+    /// Has directories read that were missed before events of this many bytes were told.
+    fn read_missed(&mut self, bytes: u64) {
+        for (dir, mode) in self.watches.take_missed(bytes) {
+            if self.core.tree.table.has(dir) {
+                self.core.walk.read(&self.core.tree, dir, mode);
+            }
+        }
     }
 
     /// Has directories without a watch compared when their time has come.
@@ -158,44 +222,36 @@ impl Collector for InotifyCollector {
         let monotonic_ns = now.1;
         self.core.begin(now);
         self.compare_unwatched(monotonic_ns);
-        let mut is_drained = false;
+        self.drain()?;
         while self.core.tree.out.len() < events_max {
             let is_told = self.tell(events_max, monotonic_ns);
             let walked = self.walk(events_max);
-            if !is_told {
-                if self.core.walk.is_within() && walked != Walked::More {
-                    break;
-                }
+            self.drain()?;
+            let is_waiting = self.core.walk.is_within() && walked != Walked::More;
+            if is_waiting {
+                // A directory is told in part, and its other names can be looked at later.
+                break;
+            }
+            if !is_told || !self.watches.queue.is_dry() {
                 continue;
             }
-            let read = self.watches.queue.read(&self.watches.fd);
-            is_drained = !read.map_err(|error| {
-                CollectorFault::Unusable(format!("cannot read the inotify instance: {error}"))
-            })?;
-            if is_drained {
-                while let Some(moved) = self.moves.overdue(monotonic_ns) {
-                    self.handler(monotonic_ns).left(moved);
-                }
-                self.watches.expire();
-                let is_told = !self.core.walk.is_busy() && self.moves.due_ns() == i64::MAX;
-                if is_told && !self.unseen.is_empty() {
-                    self.handler(monotonic_ns).look_again();
-                    continue;
-                }
-                if walked != Walked::More {
-                    break;
-                }
+            if !self.end_of_events(monotonic_ns) && walked != Walked::More {
+                break;
             }
         }
+        let is_cut = self.core.tree.out.len() >= events_max;
         let collected = self.core.end(events);
-        self.is_more = !is_drained || collected == Collected::More;
-        match self.is_more && self.core.walk.obstacle.is_none() {
+        // Writing the snapshot and what the caller does now take their time.
+        self.drain()?;
+        match is_cut || self.has_events() || collected == Collected::More {
             true => Ok(Collected::More),
             false => Ok(Collected::All),
         }
     }
 
     fn acknowledge(&mut self, index: u64) -> Result<(), CollectorFault> {
+        // Putting a new snapshot in its place may take long.
+        self.watches.drain();
         self.core.acknowledge(index)
     }
 
@@ -216,7 +272,9 @@ impl Collector for InotifyCollector {
             true => i64::MAX,
             false => self.compare_ns,
         };
-        self.core.due_ns().min(self.moves.due_ns()).min(compare_ns)
+        let queue_ns = if self.has_events() { 0 } else { i64::MAX };
+        let due_ns = self.core.due_ns().min(self.moves.due_ns());
+        due_ns.min(compare_ns).min(queue_ns)
     }
 
     fn status(&self) -> CollectorStatus {

@@ -19,7 +19,7 @@ pub use config::{EventKinds, Mounts, TreeConfig};
 pub(crate) use core::{Core, is_root};
 pub(crate) use names::Names;
 pub(crate) use tree::Name;
-pub(crate) use walk::{Mode, Walk, Walked, Watcher, forget};
+pub(crate) use walk::{Mode, Walk, Walked, Watcher, forget, is_within};
 
 /// A collector that compares a tree with what it was, at an interval.
 ///

@@ -4,15 +4,15 @@
 //! another object already; then a later event in the queue says so, and what is told until then is
 //! what the events say.
 
-use std::collections::BTreeSet;
-
 use rustix::fs::inotify::ReadFlags;
+use rustix::io::Errno;
 
 use super::moves::{Moved, Moves};
 use super::queue::RawEvent;
 use super::watches::Watches;
 use crate::event::{EventFlags, EventKind, ObjectId};
-use crate::scan::{Core, Mode, Name, Walk, forget, is_root};
+use crate::scan::{Core, Mode, Name, Walk, Watcher, forget, is_root, is_within};
+use crate::snapshot::TreeEntry;
 
 /// Time for which the other half of a move is waited for, in ns.
 const MOVE_WAIT_NS: i64 = 20_000_000;
@@ -22,8 +22,6 @@ pub(super) struct Handler<'a> {
     pub(super) core: &'a mut Core,
     pub(super) watches: &'a mut Watches,
     pub(super) moves: &'a mut Moves,
-    /// Names that were not where the events said, because something above them has moved since.
-    pub(super) unseen: &'a mut BTreeSet<Name>,
     pub(super) monotonic_ns: i64,
 }
 
@@ -97,13 +95,36 @@ impl Handler<'_> {
         self.removed(&moved.name, flags);
     }
 
-    /// Looks again at names that could not be seen, now that all moves are told.
+    /// A name was moved from its place, and no event tells where to: it was moved out of the tree,
+    /// unless a directory that was read since has it there again.
+    pub(super) fn overdue(&mut self, moved: Moved) {
+        let tree = &mut self.core.tree;
+        let known = tree.known.get(moved.name.dir, &moved.name.name);
+        let seen = tree.look(moved.name.dir, &moved.name.name).ok();
+        let is_there = |known: TreeEntry| seen.is_some_and(|seen| seen.entry.is_same(&known));
+        if !known.is_some_and(is_there) {
+            self.left(moved);
+        }
+    }
+
+    /// Looks again at names that could not be seen. Those whose directory is not where it is known
+    /// stay: a move is told later.
     pub(super) fn look_again(&mut self) {
-        for name in std::mem::take(self.unseen) {
+        let mut after = None;
+        while let Some(name) = self.watches.next_unseen(after.take()) {
+            self.watches.before_work();
+            after = Some(name.clone());
             let tree = &mut self.core.tree;
-            let Ok(seen) = tree.look(name.dir, &name.name) else {
-                continue;
+            let seen = match tree.look(name.dir, &name.name) {
+                Ok(seen) => seen,
+                Err(error) => {
+                    if !tree.table.has(name.dir) || self.is_gone(&name, error) {
+                        self.watches.unseen.remove(&name);
+                    }
+                    continue;
+                }
             };
+            self.watches.unseen.remove(&name);
             let flags = EventFlags::default();
             match tree.known.get(name.dir, &name.name) {
                 Some(old) if old.is_same(&seen.entry) => {
@@ -115,11 +136,23 @@ impl Handler<'_> {
                 Some(old) if old.is_directory() => {
                     self.remove(&name, flags);
                     let (tree, mode) = (&mut self.core.tree, Mode::Found(flags));
-                    self.core.walk.take_in(tree, &name, &seen, mode);
+                    self.core
+                        .walk
+                        .take_in(tree, self.watches, &name, &seen, mode);
                 }
-                _ => self.core.walk.complete(tree, &name, &seen),
+                _ => {
+                    let tree = &mut self.core.tree;
+                    self.core.walk.complete(tree, self.watches, &name, &seen);
+                }
             }
         }
+    }
+
+    /// Whether a name could not be seen because it is not in its directory any more. Then a later
+    /// event says so, and nothing has to be looked at again.
+    fn is_gone(&mut self, name: &Name, error: Errno) -> bool {
+        let tree = &mut self.core.tree;
+        error == Errno::NOENT && tree.handles.get(&tree.table, name.dir).is_ok()
     }
 
     /// The kernel had no room for events.
@@ -168,8 +201,9 @@ impl Handler<'_> {
 
     /// A name was made, or came from outside.
     fn made(&mut self, name: &Name, flags: EventFlags) {
-        let seen = self.core.tree.look(name.dir, &name.name).ok();
+        let looked = self.core.tree.look(name.dir, &name.name);
         let is_directory = flags.has(EventFlags::DIRECTORY);
+        let seen = looked.ok();
         let seen = seen.filter(|seen| seen.entry.is_directory() == is_directory);
         let fresh = self.watches.fresh(name.dir);
         if let Some(told) = fresh.as_ref().and_then(|names| names.get(&name.name))
@@ -187,11 +221,13 @@ impl Handler<'_> {
             Some(seen) if is_directory => {
                 let beyond = EventFlags::BEYOND.when(flags.has(EventFlags::BEYOND));
                 let (tree, mode) = (&mut self.core.tree, Mode::Found(beyond));
-                self.core.walk.take_in(tree, name, seen, mode);
+                let watches = &mut *self.watches;
+                self.core.walk.take_in(tree, watches, name, seen, mode);
             }
             _ => {
-                if seen.is_none() {
-                    self.unseen.insert(name.clone());
+                let is_gone = looked.is_err_and(|error| self.is_gone(name, error));
+                if seen.is_none() && !is_gone {
+                    self.watches.unseen.insert(name.clone());
                 }
                 let tree = &mut self.core.tree;
                 tree.tell_made(name.dir, &name.name, seen.as_ref(), flags);
@@ -212,7 +248,7 @@ impl Handler<'_> {
     }
 
     fn remove(&mut self, name: &Name, flags: EventFlags) {
-        self.unseen.remove(name);
+        self.watches.unseen.remove(name);
         let old = self.core.tree.known.get(name.dir, &name.name);
         while let Some(moved) = old.and_then(|old| self.moves.take_from(old.id)) {
             self.left(moved);
@@ -237,7 +273,8 @@ impl Handler<'_> {
         let from = from.name;
         let flags = EventFlags::DIRECTORY.when(is_directory);
         let entry = self.core.tree.known.get(from.dir, &from.name);
-        let seen = self.core.tree.look(to.dir, &to.name).ok();
+        let looked = self.core.tree.look(to.dir, &to.name);
+        let seen = looked.ok();
         let seen = seen.filter(|seen| seen.entry.is_directory() == is_directory);
         let id = entry
             .map(|entry| entry.id)
@@ -272,10 +309,11 @@ impl Handler<'_> {
             (entry, seen) => seen.map(|seen| seen.entry).or(entry),
         };
         self.replace(to, id);
-        self.unseen.remove(&from);
-        match seen.is_some_and(|seen| Some(seen.entry.id) == id) {
-            true => self.unseen.remove(to),
-            false => self.unseen.insert(to.clone()),
+        self.watches.unseen.remove(&from);
+        let is_seen = seen.is_some_and(|seen| Some(seen.entry.id) == id);
+        match is_seen || looked.is_err_and(|error| self.is_gone(to, error)) {
+            true => self.watches.unseen.remove(to),
+            false => self.watches.unseen.insert(to.clone()),
         };
         if !is_directory {
             let tree = &mut self.core.tree;
@@ -312,8 +350,15 @@ impl Handler<'_> {
             return self.made(to, flags);
         }
         let entry = tree.known.get(from.dir, &from.name);
+        if is_within(tree, to.dir, id) {
+            // The directory into which it was moved was found in it already.
+            tree.tell_removed(from.dir, &from.name, flags);
+            Walk::forget_all(tree, self.watches, id);
+            self.core.walk.is_unsure = true;
+            return;
+        }
         if !is_told {
-            tree.known.clear(id);
+            Walk::forget_all(tree, self.watches, id);
         }
         let is_placed = tree.place(id, to.dir, &to.name);
         tree.tell_renamed(from, old_path, to, entry, flags);
@@ -350,17 +395,21 @@ impl Handler<'_> {
         let tree = &mut self.core.tree;
         let flags = EventFlags::DIRECTORY.when(is_directory);
         let old = tree.known.get(name.dir, &name.name);
-        let seen = tree.look(name.dir, &name.name).ok().map(|seen| seen.entry);
+        let looked = tree.look(name.dir, &name.name);
+        let seen = looked.ok().map(|seen| seen.entry);
         let entry = match (old, seen) {
             (Some(old), Some(seen)) if old.is_same(&seen) => {
                 tree.known.put(name.dir, &name.name, seen);
                 Some(seen)
             }
             (old, _) => {
-                self.unseen.insert(name.clone());
+                if !looked.is_err_and(|error| self.is_gone(name, error)) {
+                    self.watches.unseen.insert(name.clone());
+                }
                 old
             }
         };
+        let tree = &mut self.core.tree;
         tree.tell_changed(kind, name.dir, &name.name, entry.as_ref(), flags);
     }
 }

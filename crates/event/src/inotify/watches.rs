@@ -1,20 +1,25 @@
 //! The watches of the kernel: which directory each belongs to, which directories have none, and the
 //! names that were told of directories when they were read.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use hashbrown::HashTable;
 use rustix::fs::inotify::{WatchFlags, add_watch, remove_watch};
 use rustix::io::Errno;
 
+use super::InotifyConfig;
 use super::queue::Queue;
 use crate::event::ObjectId;
-use crate::scan::{Names, Watcher};
+use crate::scan::{Mode, Name, Names, Watcher};
 
 /// Most names of directories that were read a moment ago. Beyond it, a name that was made in this
 /// moment may be told twice.
 const FRESH_NAMES_MAX: usize = 1 << 20;
+/// Pieces of work, such as looking at a name, that are done before the kernel's queue is drained
+/// again. Draining an empty queue takes less than a tenth of the time of looking at so many names.
+const WORK_PER_DRAIN: usize = 32;
 /// Slots that are no longer used, from which on they are given back.
 const DEAD_MIN: usize = 4_096;
 
@@ -175,22 +180,41 @@ pub(super) struct Watches {
     /// Directories that were read a moment ago, in this order.
     fresh_order: VecDeque<(u64, ObjectId)>,
     fresh_names: usize,
+    /// Directories that were not where they are known to be when they were to be read. They are
+    /// read when the event is told that has moved a directory above them.
+    pub(super) missed: BTreeMap<ObjectId, Mode>,
+    /// Position up to which events were told when missed directories were read again.
+    missed_from: u64,
+    /// Names that were not where the events said, because something above them has moved since.
+    pub(super) unseen: BTreeSet<Name>,
+    /// Pieces of work since the kernel's queue was drained.
+    work: usize,
 }
 
 impl Watches {
-    pub(super) fn new(fd: OwnedFd, flags: WatchFlags, watches_max: usize) -> Self {
+    pub(super) fn new(fd: OwnedFd, flags: WatchFlags, config: &InotifyConfig) -> Self {
         Self {
             fd,
-            queue: Queue::default(),
+            queue: Queue::new(config.queue_bytes_max),
             table: WatchTable::default(),
             flags,
-            watches_max,
+            watches_max: config.watches_max,
             unwatched: BTreeSet::new(),
             refused: None,
             fresh: HashMap::new(),
             fresh_order: VecDeque::new(),
             fresh_names: 0,
+            missed: BTreeMap::new(),
+            missed_from: 0,
+            unseen: BTreeSet::new(),
+            work: 0,
         }
+    }
+
+    /// Moves events of the kernel into memory.
+    pub(super) fn drain(&mut self) {
+        self.work = 0;
+        self.queue.drain(&self.fd);
     }
 
     /// The names that were told of a directory, if the event that is told now may be of the time
@@ -200,11 +224,27 @@ impl Watches {
         self.fresh.get_mut(&dir).map(|fresh| &mut fresh.names)
     }
 
+    /// The directories that were missed before events of more than this many bytes were told.
+    pub(super) fn take_missed(&mut self, bytes: u64) -> BTreeMap<ObjectId, Mode> {
+        let told = self.queue.told();
+        if self.missed.is_empty() || told - self.missed_from <= bytes {
+            return BTreeMap::new();
+        }
+        self.missed_from = told;
+        std::mem::take(&mut self.missed)
+    }
+
+    /// The next name after this one that is to be looked at again.
+    pub(super) fn next_unseen(&self, after: Option<Name>) -> Option<Name> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.unseen.range((from, Bound::Unbounded)).next().cloned()
+    }
+
     /// Forgets names whose time is over.
     pub(super) fn expire(&mut self) {
-        let taken = self.queue.taken();
+        let told = self.queue.told();
         while let Some((until, dir)) = self.fresh_order.front().copied() {
-            if until > taken && self.fresh_names <= FRESH_NAMES_MAX {
+            if until > told && self.fresh_names <= FRESH_NAMES_MAX {
                 return;
             }
             self.fresh_order.pop_front();
@@ -226,8 +266,16 @@ impl Watches {
 }
 
 impl Watcher for Watches {
+    fn before_work(&mut self) {
+        self.work += 1;
+        if self.work >= WORK_PER_DRAIN {
+            self.drain();
+        }
+    }
+
     fn watch(&mut self, dir: ObjectId, fd: BorrowedFd<'_>) {
         let is_full = self.table.len() >= self.watches_max && self.table.watch(dir).is_none();
+        self.drain();
         // The directory that is open, whatever its path is now.
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let added = match is_full {
@@ -237,6 +285,7 @@ impl Watcher for Watches {
         match added {
             Ok(wd) => {
                 self.table.insert(wd, dir);
+                self.missed.remove(&dir);
                 self.unwatched.remove(&dir);
             }
             Err(error) => {
@@ -249,7 +298,7 @@ impl Watcher for Watches {
     fn was_read(&mut self, dir: ObjectId, names: Names) {
         self.drop_fresh(dir);
         let until = self.queue.end(&self.fd);
-        if until > self.queue.taken() && self.table.watch(dir).is_some() {
+        if until > self.queue.told() && self.table.watch(dir).is_some() {
             self.fresh_names += names.len();
             self.fresh.insert(dir, Fresh { until, names });
             self.fresh_order.push_back((until, dir));
@@ -257,7 +306,17 @@ impl Watcher for Watches {
         }
     }
 
+    fn was_missed(&mut self, dir: ObjectId, mode: Mode) {
+        self.missed.insert(dir, mode);
+    }
+
     fn forget(&mut self, dir: ObjectId) {
+        self.missed.remove(&dir);
+        // If it comes back, it is read, and its names are told anew.
+        let first = Name::new(dir, b"");
+        let names = self.unseen.range(first..);
+        let names: Vec<_> = names.take_while(|name| name.dir == dir).cloned().collect();
+        names.iter().for_each(|name| drop(self.unseen.take(name)));
         self.unwatched.remove(&dir);
         self.drop_fresh(dir);
         if let Some(wd) = self.table.remove(dir) {
@@ -269,11 +328,64 @@ impl Watcher for Watches {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::os::fd::AsFd;
 
     use proptest::prelude::*;
+    use rustix::fs::inotify::{CreateFlags, ReadFlags, init};
+    use tempfile::TempDir;
 
     use super::*;
+
+    /// A watched directory.
+    fn watched() -> (TempDir, Watches, ObjectId) {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let fd = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        let mut watches = Watches::new(fd, WatchFlags::CREATE, &InotifyConfig::new("none"));
+        let id = ObjectId::of(1, 2);
+        watches.watch(id, std::fs::File::open(dir.path()).unwrap().as_fd());
+        (dir, watches, id)
+    }
+
+    #[test]
+    fn names_of_a_directory_are_known_for_all_events_of_before_it_was_read() {
+        let (dir, mut watches, id) = watched();
+        let mut names = Names::default();
+        for name in ["a", "b"] {
+            std::fs::write(dir.path().join(name), b"").unwrap();
+            names.insert(name.as_bytes(), ObjectId::of(1, 3));
+        }
+        watches.was_read(id, names);
+        std::fs::write(dir.path().join("c"), b"").unwrap();
+        watches.drain();
+        for is_known in [true, true, false] {
+            let event = watches.queue.pop().unwrap();
+            assert_eq!(watches.fresh(id).is_some(), is_known, "{event:?}");
+            watches.queue.tell(&event);
+        }
+        // Nothing waits, so that nothing is kept.
+        watches.was_read(id, Names::default());
+        assert!(watches.fresh(id).is_none() && watches.fresh.is_empty());
+    }
+
+    #[test]
+    fn work_leaves_room_in_the_queue_of_the_kernel() {
+        let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        let limit: usize = limit.trim().parse().unwrap();
+        let (dir, mut watches, _) = watched();
+        for at in 0..2 * limit {
+            std::fs::File::create(dir.path().join(at.to_string())).unwrap();
+            if at % (limit / 2) == 0 {
+                (0..WORK_PER_DRAIN).for_each(|_| watches.before_work());
+            }
+        }
+        watches.drain();
+        let mut count = 0;
+        while let Some(event) = watches.queue.pop() {
+            assert_eq!(event.mask, ReadFlags::CREATE);
+            count += 1;
+        }
+        assert_eq!(count, 2 * limit);
+    }
 
     proptest! {
         #[test]

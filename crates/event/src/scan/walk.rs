@@ -15,19 +15,29 @@ use super::names::Names;
 use super::place::{Seen, look, open_to_read};
 use super::tree::{Name, Tree};
 use crate::event::{EventFlags, EventKind, ObjectId};
-use crate::snapshot::{EntryKind, TreeEntry};
+use crate::snapshot::TreeEntry;
 
 mod held;
+mod new;
+
+pub(crate) use new::{forget, is_within};
 
 /// Names that are looked at before others have their turn.
 const NAMES_AT_ONCE: usize = 256;
 
 /// What is told of directories before and after they are read.
 pub(crate) trait Watcher {
+    /// A piece of work is about to be done that may take long, such as looking at a name.
+    fn before_work(&mut self) {}
     /// A directory is about to be read.
     fn watch(&mut self, dir: ObjectId, fd: BorrowedFd<'_>);
     /// These are the names that were told of a directory when all of it was read.
     fn was_read(&mut self, dir: ObjectId, names: Names);
+    /// A directory was not read in this mode, because it is not where it is known to be: it, or a
+    /// directory above it, was moved or removed.
+    fn was_missed(&mut self, dir: ObjectId, mode: Mode) {
+        let _ = (dir, mode);
+    }
     /// A directory is not part of the tree any more.
     fn forget(&mut self, dir: ObjectId);
 }
@@ -123,6 +133,9 @@ pub(crate) struct Walk {
     found: BTreeMap<ObjectId, (Name, Seen)>,
     pass: Option<Pass>,
     is_again: bool,
+    /// Whether something was seen that cannot be told now, so that the tree has to be compared with
+    /// what is known of it when nothing else is to be told.
+    pub(crate) is_unsure: bool,
     /// The error for which something has to be done later.
     pub(crate) obstacle: Option<Errno>,
 }
@@ -141,6 +154,7 @@ impl Walk {
             found: BTreeMap::new(),
             pass: None,
             is_again: false,
+            is_unsure: false,
             obstacle: None,
         }
     }
@@ -211,6 +225,7 @@ impl Walk {
         budget: &mut usize,
     ) -> Walked {
         while *budget > 0 {
+            watcher.before_work();
             if let Some(action) = self.actions.pop_front() {
                 *budget -= 1;
                 self.act(tree, watcher, action);
@@ -233,47 +248,6 @@ impl Walk {
         Walked::More
     }
 
-    /// Forgets a directory and what is below it, without a word.
-    pub(crate) fn forget_all(tree: &mut Tree, watcher: &mut dyn Watcher, dir: ObjectId) {
-        for below in tree.table.below(dir) {
-            forget(tree, watcher, below);
-        }
-        forget(tree, watcher, dir);
-    }
-
-    /// Takes in a directory that is new, and tells it.
-    pub(crate) fn take_in(&mut self, tree: &mut Tree, name: &Name, seen: &Seen, mode: Mode) {
-        let id = seen.entry.id;
-        tree.known.clear(id);
-        tree.tell_made(name.dir, &name.name, Some(seen), mode.flags());
-        self.go_below(tree, name, seen, mode.below());
-    }
-
-    /// Takes in what is at a name that was told without being seen.
-    pub(crate) fn complete(&mut self, tree: &mut Tree, name: &Name, seen: &Seen) {
-        tree.known.put(name.dir, &name.name, seen.entry);
-        if seen.entry.is_directory() {
-            tree.known.clear(seen.entry.id);
-            self.go_below(tree, name, seen, Mode::Found(EventFlags::default()));
-        } else if seen.entry.kind == EntryKind::File && seen.entry.size > 0 {
-            let (entry, flags) = (Some(&seen.entry), EventFlags::default());
-            tree.tell_changed(EventKind::Write, name.dir, &name.name, entry, flags);
-        }
-    }
-
-    /// Notes where a directory is, and has it read.
-    fn go_below(&mut self, tree: &mut Tree, name: &Name, seen: &Seen, mode: Mode) {
-        let id = seen.entry.id;
-        if !tree.place(id, name.dir, &name.name) {
-            return;
-        }
-        // The device is the first half of the id.
-        let is_other = seen.is_mount || id.0[..8] != name.dir.0[..8];
-        if name.dir.is_none() || !is_other || self.mounts == Mounts::Cross {
-            self.stack.push(Task::Directory(id, mode));
-        }
-    }
-
     fn open_pass(&mut self, tree: &Tree, is_announced: bool) {
         let reconciled = tree.counts.reconciled;
         self.pass.get_or_insert(Pass {
@@ -291,7 +265,7 @@ impl Walk {
     ) -> Result<(), Task> {
         self.obstacle = None;
         match task {
-            Task::Root(root, mode) => self.start_root(tree, root, mode),
+            Task::Root(root, mode) => self.start_root(tree, watcher, root, mode),
             Task::Directory(dir, mode) => {
                 let opened = tree.handles.get(&tree.table, dir).and_then(open_to_read);
                 let stream = opened.and_then(|fd| {
@@ -315,7 +289,9 @@ impl Walk {
                         return Err(task);
                     }
                     // It has been removed or moved since, which is told by another event.
-                    Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP) => {}
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP) => {
+                        watcher.was_missed(dir, mode);
+                    }
                     Err(_) => tree.counts.unreadable += 1,
                 }
             }
@@ -323,12 +299,12 @@ impl Walk {
         Ok(())
     }
 
-    fn start_root(&mut self, tree: &mut Tree, root: usize, mode: Mode) {
+    fn start_root(&mut self, tree: &mut Tree, watcher: &mut dyn Watcher, root: usize, mode: Mode) {
         let name = Name::new(ObjectId::NONE, &self.roots[root]);
         match tree.look(name.dir, &name.name) {
             Ok(seen) if seen.entry.is_directory() => {
                 self.missing.remove(&root);
-                self.classify(tree, name, seen, mode);
+                self.classify(tree, watcher, name, seen, mode);
             }
             _ => {
                 self.missing.insert(root);
@@ -367,12 +343,14 @@ impl Walk {
                 continue;
             }
             looked_at += 1;
+            watcher.before_work();
             let seen = stream.fd().and_then(|fd| look(fd, name));
             if let Ok(seen) = seen {
                 if !matches!(reading.mode, Mode::Baseline) {
                     reading.names.insert(name, seen.entry.id);
                 }
-                self.classify(tree, Name::new(reading.dir, name), seen, reading.mode);
+                let name = Name::new(reading.dir, name);
+                self.classify(tree, watcher, name, seen, reading.mode);
             }
             if !self.actions.is_empty() {
                 break;
@@ -384,7 +362,14 @@ impl Walk {
     }
 
     /// Tells what is to be told of a name that is there.
-    fn classify(&mut self, tree: &mut Tree, name: Name, seen: Seen, mode: Mode) {
+    fn classify(
+        &mut self,
+        tree: &mut Tree,
+        watcher: &mut dyn Watcher,
+        name: Name,
+        seen: Seen,
+        mode: Mode,
+    ) {
         if let Mode::Baseline = mode {
             tree.known.put(name.dir, &name.name, seen.entry);
             if seen.entry.is_directory() {
@@ -404,7 +389,7 @@ impl Walk {
                 self.actions.push_back(Action::Drop(name.clone(), old));
                 self.actions.push_back(Action::Found(name, seen, mode));
             }
-            None => self.found(tree, name, seen, mode),
+            None => self.found(tree, watcher, name, seen, mode),
         }
     }
 
@@ -451,7 +436,14 @@ impl Walk {
     }
 
     /// A name that is there and was not known.
-    fn found(&mut self, tree: &mut Tree, name: Name, seen: Seen, mode: Mode) {
+    fn found(
+        &mut self,
+        tree: &mut Tree,
+        watcher: &mut dyn Watcher,
+        name: Name,
+        seen: Seen,
+        mode: Mode,
+    ) {
         let id = seen.entry.id;
         let is_compared = matches!(mode, Mode::Compare { .. });
         if seen.entry.is_directory() {
@@ -467,7 +459,7 @@ impl Walk {
                 Some(ref old) if *old != name && self.drop_former(tree, old, id) => {
                     self.actions.push_back(Action::Found(name, seen, mode));
                 }
-                _ => self.take_in(tree, &name, &seen, mode),
+                _ => self.take_in(tree, watcher, &name, &seen, mode),
             }
         } else if !is_compared {
             tree.tell_made(name.dir, &name.name, Some(&seen), mode.flags());
@@ -508,7 +500,7 @@ impl Walk {
                 tree.tell_removed(name.dir, &name.name, EventFlags::RECONCILED);
                 forget(tree, watcher, entry.id);
             }
-            Action::Found(name, seen, mode) => self.found(tree, name, seen, mode),
+            Action::Found(name, seen, mode) => self.found(tree, watcher, name, seen, mode),
             Action::Made(name, entry) => {
                 let is_told = tree.known.get(name.dir, &name.name).is_some();
                 let seen = tree.look(name.dir, &name.name).ok();
@@ -545,13 +537,6 @@ impl Walk {
         tree.begin();
         true
     }
-}
-
-/// Forgets a directory.
-pub(crate) fn forget(tree: &mut Tree, watcher: &mut dyn Watcher, dir: ObjectId) {
-    tree.table.remove(dir);
-    tree.known.clear(dir);
-    watcher.forget(dir);
 }
 
 /// Whether an error passes by itself.

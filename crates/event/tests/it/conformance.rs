@@ -22,8 +22,28 @@ pub(crate) fn conforms(mut make: impl FnMut(&Path) -> Box<dyn Collector>) {
         names_are_bytes(base, make);
         a_tree_that_is_made_at_once_is_told_whole(base, make);
         trees_move_within_out_and_in(base, make);
-        for seed in 1..=6 {
+        for seed in seeds() {
             random_operations(base, seed, make);
+        }
+    }
+}
+
+/// Names of variables of the environment: the first and the last seed of random operations.
+const SEEDS: [&str; 2] = ["BAROGRAPH_EVENT_SEED_FIRST", "BAROGRAPH_EVENT_SEED_LAST"];
+
+fn seeds() -> std::ops::RangeInclusive<u64> {
+    let [first, last] =
+        SEEDS.map(|name| std::env::var(name).ok().map(|seed| seed.parse().unwrap()));
+    first.unwrap_or(1)..=last.unwrap_or(6)
+}
+
+/// Checks a collector of which nothing may be missed although the tree changes while it works, and
+/// although it works on events when much has changed since.
+pub(crate) fn conforms_meanwhile(mut make: impl FnMut(&Path) -> Box<dyn Collector>) {
+    for base in ["/dev/shm", "/tmp"] {
+        for seed in seeds() {
+            random_operations_meanwhile(base, seed, &mut make);
+            random_operations_read_late(base, seed, &mut make);
         }
     }
 }
@@ -288,6 +308,39 @@ fn random_operations(base: &str, seed: u64, make: Make<'_>) {
                 replica.collect();
             }
         }
+        replica.linked.extend(&operations.linked);
+        replica.settle(&format!("round {round} of seed {seed} in {base}"));
+    }
+}
+
+fn random_operations_meanwhile(base: &str, seed: u64, make: Make<'_>) {
+    println!("{base}: seed {seed}, meanwhile");
+    let place = Place::new(base);
+    let mut operations = Operations::new(&place.root, &place.outside, seed);
+    (0..100).for_each(|_| operations.step());
+    let mut replica = Replica::new(&place.root, make(&place.root));
+    replica.settle("the start");
+    for round in 0..6 {
+        std::thread::scope(|scope| {
+            let steps = scope.spawn(|| (0..400).for_each(|_| operations.step()));
+            while !steps.is_finished() {
+                replica.collect();
+            }
+        });
+        replica.linked.extend(&operations.linked);
+        replica.settle(&format!("round {round} of seed {seed} in {base}"));
+    }
+}
+
+fn random_operations_read_late(base: &str, seed: u64, make: Make<'_>) {
+    println!("{base}: seed {seed}, late");
+    let place = Place::new(base);
+    let mut operations = Operations::new(&place.root, &place.outside, seed);
+    let mut replica = Replica::new(&place.root, make(&place.root));
+    replica.settle("the start");
+    for round in 0..4 {
+        (0..800).for_each(|_| operations.step());
+        replica.linked.extend(&operations.linked);
         replica.settle(&format!("round {round} of seed {seed} in {base}"));
     }
 }

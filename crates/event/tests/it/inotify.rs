@@ -1,14 +1,18 @@
 //! Tests of inotify.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use barograph_event::{
-    Collector, EventFlags, EventKind, EventKinds, InotifyCollector, InotifyConfig,
+    Collected, Collector, EventFlags, EventKind, EventKinds, FileEvent, InotifyCollector,
+    InotifyConfig,
 };
 
-use crate::conformance::{Place, conforms};
+use crate::conformance::{Place, conforms, conforms_meanwhile};
 use crate::replica::Replica;
 
 fn open(root: &Path, config: InotifyConfig) -> Box<dyn Collector> {
@@ -28,6 +32,25 @@ fn inotify_conforms() {
     });
 }
 
+#[test]
+fn inotify_conforms_while_the_tree_changes() {
+    let state = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    conforms_meanwhile(|root| {
+        count += 1;
+        open(
+            root,
+            InotifyConfig::new(state.path().join(count.to_string())),
+        )
+    });
+}
+
+/// Number of events that the kernel keeps.
+fn kernel_limit() -> usize {
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    limit.trim().parse().unwrap()
+}
+
 fn replica(place: &Place, config: InotifyConfig) -> Replica {
     let mut replica = Replica::new(&place.root, open(&place.root, config));
     replica.settle("the start");
@@ -42,8 +65,7 @@ fn count(replica: &Replica, kind: EventKind) -> usize {
 /// Everything between a gap and its end is marked as reconciled, and nothing else is missing.
 #[test]
 fn what_a_full_queue_has_lost_is_told_as_reconciled() {
-    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
-    let limit: usize = limit.trim().parse().unwrap();
+    let limit = kernel_limit();
     let (place, state) = (Place::new("/dev/shm"), tempfile::tempdir().unwrap());
     for at in 0..500 {
         fs::write(place.root.join(format!("old{at}")), b"1").unwrap();
@@ -261,4 +283,193 @@ fn no_root_is_refused() {
     let config = InotifyConfig::new(state.path().join("snapshot"));
     assert!(InotifyCollector::open(&[], config.clone()).is_err());
     assert!(InotifyCollector::open(&["/no/such/place".into()], config).is_err());
+}
+
+/// A collector with all events that it has given.
+struct Stepped {
+    collector: Box<dyn Collector>,
+    events: Vec<FileEvent>,
+    start: Instant,
+}
+
+impl Stepped {
+    fn new(place: &Place, config: InotifyConfig) -> Self {
+        let mut stepped = Self {
+            collector: open(&place.root, config),
+            events: Vec::new(),
+            start: Instant::now(),
+        };
+        stepped.settle(|_| true);
+        stepped
+    }
+
+    fn collect(&mut self, events_max: usize) -> Collected {
+        let now_ns = self.start.elapsed().as_nanos() as i64;
+        let mut events = Vec::new();
+        let collected = self
+            .collector
+            .collect(&mut events, events_max, (now_ns, now_ns));
+        if let Some(last) = events.last() {
+            self.collector.acknowledge(last.index).unwrap();
+        }
+        self.events.append(&mut events);
+        collected.unwrap()
+    }
+
+    /// Collects until nothing is left and the condition holds.
+    fn settle(&mut self, holds: impl Fn(&[FileEvent]) -> bool) {
+        let begin = Instant::now();
+        loop {
+            let is_all = self.collect(1_000) == Collected::All;
+            let status = self.collector.status();
+            if is_all && !status.is_walking && holds(&self.events) {
+                return;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(30), "{status:?}");
+        }
+    }
+
+    /// Number of events of a kind by their paths.
+    fn by_path(&self, kind: EventKind) -> BTreeMap<PathBuf, usize> {
+        let mut counts = BTreeMap::new();
+        for event in self.events.iter().filter(|event| event.kind == kind) {
+            *counts.entry(path_of(event)).or_default() += 1;
+        }
+        counts
+    }
+}
+
+fn path_of(event: &FileEvent) -> PathBuf {
+    std::ffi::OsStr::from_bytes(&event.path).into()
+}
+
+/// More is made in new directories than the kernel keeps events of, while the collector works. What
+/// is made between two calls has room in the kernel's queue, so that only a call that leaves events
+/// there may lose any.
+#[test]
+fn a_burst_in_new_directories_loses_nothing() {
+    let limit = kernel_limit();
+    let (place, state) = (Place::new("/dev/shm"), tempfile::tempdir().unwrap());
+    let mut stepped = Stepped::new(&place, InotifyConfig::new(state.path().join("snapshot")));
+    let file = |at: usize| place.root.join(format!("{}/below/{at}", at / 500));
+    let (files, ahead) = (4 * limit, limit / 8);
+    let (made, allowed) = (AtomicUsize::new(0), AtomicUsize::new(ahead));
+    std::thread::scope(|scope| {
+        let burst = scope.spawn(|| {
+            for at in 0..files {
+                while at >= allowed.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                let path = file(at);
+                if at % 500 == 0 {
+                    fs::create_dir_all(path.parent().unwrap()).unwrap();
+                }
+                // Three events of each file.
+                fs::write(path, b"123").unwrap();
+                made.store(at + 1, Ordering::Release);
+            }
+        });
+        while !burst.is_finished() {
+            stepped.collect(1_000);
+            allowed.store(made.load(Ordering::Acquire) + ahead, Ordering::Release);
+        }
+    });
+    stepped.settle(|events| {
+        let creates = events
+            .iter()
+            .filter(|event| event.kind == EventKind::Create);
+        creates.count() >= files
+    });
+    let status = stepped.collector.status();
+    assert_eq!((status.gaps, status.reconciled), (0, 0), "{status:?}");
+    let creates = stepped.by_path(EventKind::Create);
+    assert_eq!(creates.len(), files);
+    let twice: Vec<_> = creates.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(
+        twice.is_empty(),
+        "{} are told twice: {twice:?}",
+        twice.len()
+    );
+    let directories = stepped.by_path(EventKind::Mkdir);
+    assert_eq!(directories.len(), 2 * files.div_ceil(500));
+    assert!(directories.values().all(|count| *count == 1));
+    let sized = stepped.events.iter().filter(|event| event.size.is_some());
+    let sizes: BTreeMap<_, _> = sized.map(|event| (path_of(event), event.size)).collect();
+    assert!((0..files).all(|at| sizes[&file(at)] == Some(3)));
+}
+
+/// Names that cannot be seen because a directory above them was renamed are looked at when that is
+/// told. If they are too many, comparing finds them.
+#[test]
+fn a_directory_that_is_renamed_before_its_new_names_are_told_is_known_in_the_end() {
+    for (files, is_compared) in [(20_000, false), (70_000, true)] {
+        let (place, state) = (Place::new("/dev/shm"), tempfile::tempdir().unwrap());
+        fs::create_dir_all(place.root.join("a/b")).unwrap();
+        let mut stepped = Stepped::new(&place, InotifyConfig::new(state.path().join("snapshot")));
+        for at in 0..100 {
+            let dir = place.root.join(format!("a/b/d{at}"));
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join("f"), b"1").unwrap();
+        }
+        for at in 0..files {
+            fs::write(place.root.join(format!("a/b/{at}")), b"").unwrap();
+            if at % 1_000 == 0 {
+                // Events are taken in, and none are told.
+                assert_eq!(stepped.collect(0), Collected::More);
+            }
+        }
+        fs::rename(place.root.join("a"), place.root.join("c")).unwrap();
+        stepped.settle(|events| !events.is_empty());
+        let status = stepped.collector.status();
+        assert_eq!(
+            (status.gaps, status.reconciled > 0),
+            (0, is_compared),
+            "{status:?}"
+        );
+        let creates = stepped.by_path(EventKind::Create);
+        for at in 0..100 {
+            let path = place.root.join(format!("c/b/d{at}/f"));
+            assert_eq!(creates.get(&path), Some(&1), "{path:?}");
+        }
+        assert!(creates.values().all(|count| *count == 1));
+        // Names that were given up are told by comparing once more.
+        stepped
+            .events
+            .retain(|event| !event.flags.has(EventFlags::RECONCILED));
+        let creates = stepped.by_path(EventKind::Create).len();
+        assert_eq!(creates, if is_compared { files } else { files + 100 });
+        stepped.events.clear();
+        fs::write(place.root.join("c/b/d7/g"), b"1").unwrap();
+        stepped.settle(|events| events.iter().any(|event| event.name() == b"g"));
+        assert_eq!(stepped.by_path(EventKind::Create).len(), 1);
+    }
+}
+
+/// Memory for events has a maximum; what has no room, and none in the kernel either, is a gap.
+#[test]
+fn events_that_have_no_room_are_a_gap() {
+    let limit = kernel_limit();
+    let (place, state) = (Place::new("/dev/shm"), tempfile::tempdir().unwrap());
+    let mut config = InotifyConfig::new(state.path().join("snapshot"));
+    config.queue_bytes_max = 64 << 10;
+    let mut replica = replica(&place, config);
+    let write = |replica: &mut Replica, count: usize| {
+        for at in 0..count {
+            // Three events of 32 bytes, and one if the file is there already.
+            fs::write(place.root.join((at % 200).to_string()), b"123").unwrap();
+            if at % 1_000 == 0 {
+                let collected = replica.collector.collect(&mut Vec::new(), 0, (1, 1));
+                assert_eq!(collected.unwrap(), Collected::More);
+            }
+        }
+    };
+    write(&mut replica, limit / 8);
+    replica.settle("events that have room");
+    assert_eq!(replica.collector.status().gaps, 0);
+    write(&mut replica, limit);
+    fs::write(place.root.join("last"), b"1").unwrap();
+    replica.settle("events that have none");
+    assert_eq!(count(&replica, EventKind::Gap), 1);
+    assert_eq!(count(&replica, EventKind::Reconciled), 1);
+    assert_eq!(replica.collector.status().gaps, 1);
 }

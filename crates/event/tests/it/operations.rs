@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use barograph_event::ObjectId;
 
 /// A generator of random changes.
 pub(crate) struct Operations {
@@ -15,6 +17,9 @@ pub(crate) struct Operations {
     count: u64,
     files: Vec<PathBuf>,
     dirs: Vec<PathBuf>,
+    /// Files that have got another name. One of their names may be in a directory that is gone
+    /// before it is watched, so that nobody knows of what is written by that name.
+    pub(crate) linked: Vec<ObjectId>,
 }
 
 impl Operations {
@@ -27,6 +32,7 @@ impl Operations {
             count: 0,
             files: Vec::new(),
             dirs: vec![root.to_owned()],
+            linked: Vec::new(),
         }
     }
 
@@ -57,7 +63,7 @@ impl Operations {
                 fs::rename(file, to)
             }
             46..50 => fs::rename(file, other),
-            50..54 => fs::hard_link(file, self.name_in(&dir)),
+            50..54 => self.link(&file, &dir),
             54..57 => std::os::unix::fs::symlink("nowhere", self.name_in(&dir)),
             57..66 => fs::remove_file(file),
             66..76 => {
@@ -83,6 +89,12 @@ impl Operations {
                 made.and_then(|()| fs::remove_file(b))
             }
         };
+    }
+
+    fn link(&mut self, file: &Path, dir: &Path) -> std::io::Result<()> {
+        let of = fs::symlink_metadata(file)?;
+        self.linked.push(ObjectId::of(of.dev(), of.ino()));
+        fs::hard_link(file, self.name_in(dir))
     }
 
     /// Makes many directories in each other, with files, as `mkdir -p` does.

@@ -42,7 +42,7 @@ pub(crate) struct Replica {
     root: PathBuf,
     nodes: BTreeMap<Vec<u8>, Node>,
     /// Files that have had several names: what is written by one name is not told of the others.
-    linked: BTreeSet<ObjectId>,
+    pub(crate) linked: BTreeSet<ObjectId>,
     start: Instant,
     last_index: Option<u64>,
 }
