@@ -18,9 +18,11 @@ mod collector;
 mod group;
 mod handles;
 mod parse;
+mod rename;
 mod roots;
-mod run;
+mod settle;
 mod tell;
+mod told;
 mod tree;
 
 use std::path::PathBuf;

@@ -148,7 +148,8 @@ impl FanotifyCollector {
 
     /// Whether there is more to do, when nothing can be read.
     fn outcome(&self) -> Collected {
-        match self.teller.tree.due_ns() <= self.monotonic_ns {
+        let due_ns = self.teller.tree.due_ns().min(self.teller.due_ns());
+        match due_ns <= self.monotonic_ns {
             true => Collected::More,
             false => Collected::All,
         }
@@ -325,7 +326,7 @@ impl Collector for FanotifyCollector {
                 return Ok(self.outcome());
             }
             if self.held.chunks.is_empty() && !self.read()? {
-                self.teller.settle(events);
+                self.teller.settle(events, self.monotonic_ns);
                 return Ok(self.outcome());
             }
             self.tell_chunk(events, max)?;
@@ -343,7 +344,7 @@ impl Collector for FanotifyCollector {
 
     fn due_ns(&self) -> i64 {
         match self.waiting.is_empty() {
-            true => self.teller.tree.due_ns(),
+            true => self.teller.tree.due_ns().min(self.teller.due_ns()),
             false => 0,
         }
     }

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::Stat;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 
@@ -19,12 +20,27 @@ const WATCHES_MAX: usize = 512;
 /// What was found for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// The identity of the object.
-    Known(ObjectId),
+    /// The identity of the object, and the low half of its inode number if it is known.
+    Known(ObjectId, Option<u32>),
     /// There is no such name, or it is on another file system.
     Gone,
     /// This process may not read the object, or it has no handle.
     Refused,
+}
+
+impl Identity {
+    /// The identity; [`ObjectId::NONE`] if it is not known.
+    pub(super) fn id(self) -> ObjectId {
+        match self {
+            Self::Known(id, _) => id,
+            Self::Gone | Self::Refused => ObjectId::NONE,
+        }
+    }
+
+    /// Whether these attributes, which were read at another time, are of the same object.
+    pub(super) fn is_of(self, stat: &Stat) -> bool {
+        matches!(self, Self::Known(_, inode) if inode.is_none_or(|of| of == stat.st_ino as u32))
+    }
 }
 
 /// A reader of identities in one file system.
@@ -37,6 +53,8 @@ pub(super) struct HandleReader {
     /// Words of handles that were the inode number for all objects so far, as bits. File systems
     /// have it at one place.
     inode_words: Cell<u32>,
+    /// Whether the inode numbers that the kernel shows are those of `stat`.
+    shows_inode: bool,
 }
 
 impl HandleReader {
@@ -47,6 +65,7 @@ impl HandleReader {
             fsid: rustix::fs::fstatvfs(base)?.f_fsid,
             device: Vec::new(),
             inode_words: Cell::new(u32::MAX),
+            shows_inode: false,
         };
         let path = format!("/proc/self/fd/{}/.", base.as_raw_fd());
         let watch = inotify::add_watch(&reader.inotify, path, WatchFlags::DELETE_SELF)?;
@@ -62,6 +81,7 @@ impl HandleReader {
         reader.device = shown.device.to_vec();
         let id = shown.id(reader.fsid);
         reader.learn_inode_words(&shown);
+        reader.shows_inode = rustix::fs::fstat(base)?.st_ino as u32 == shown.inode;
         Ok((reader, id))
     }
 
@@ -147,7 +167,8 @@ impl HandleReader {
             for (at, _) in at.filter(|(_, watch)| **watch == Some(shown.watch)) {
                 if shown.device == self.device {
                     self.learn_inode_words(&shown);
-                    found[start + at] = Identity::Known(shown.id(self.fsid));
+                    let inode = self.shows_inode.then_some(shown.inode);
+                    found[start + at] = Identity::Known(shown.id(self.fsid), inode);
                 }
             }
         }
@@ -283,11 +304,12 @@ mod tests {
         assert_ne!(found[700], found[702]);
         let known = found
             .iter()
-            .filter(|found| matches!(found, Identity::Known(_)));
+            .filter(|found| matches!(found, Identity::Known(..)));
         assert_eq!(known.count(), 703);
-        assert!(!found.contains(&Identity::Known(id)));
+        let is_directory = |found: &Identity| matches!(found, Identity::Known(of, _) if *of == id);
+        assert!(!found.iter().any(is_directory));
         let itself = reader.identities(file.as_fd(), &[b".".to_vec()]).unwrap();
-        assert_eq!(itself, [Identity::Known(id)]);
+        assert!(itself.len() == 1 && is_directory(&itself[0]), "{itself:?}");
         // Both ext4 and tmpfs have the inode number in their handles.
         assert_eq!(reader.inode_words.get().count_ones(), 1);
         let mut different: Vec<_> = found.iter().map(|found| format!("{found:?}")).collect();

@@ -15,6 +15,7 @@ use crate::fanotify::FanotifyConfig;
 use crate::fanotify::handles::{HandleReader, Identity};
 use crate::fanotify::parse::RawPlace;
 use crate::fanotify::roots::{Relation, Roots};
+use crate::fanotify::told::Place;
 
 /// Most entries of a directory that one step of a walk takes.
 const ENTRIES_PER_STEP: usize = 512;
@@ -46,6 +47,8 @@ pub(super) struct Tree {
     astray: Vec<WalkItem>,
     retry_ns: i64,
     moved_out: usize,
+    /// Directories that were forgotten since [`Self::take_forgotten`] was called.
+    forgotten: Vec<ObjectId>,
     /// Number of walks so far.
     walks: u64,
     /// Directories that this process may not read.
@@ -86,15 +89,14 @@ pub(super) struct TreePath {
     pub(super) relation: Relation,
 }
 
-/// What there is at a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PlaceState {
+/// What there is at a path.
+pub(super) enum PathState {
     /// Nothing.
     Empty,
-    /// The object in question.
-    Same,
-    /// Another object, or one that cannot be looked at.
-    Other,
+    /// An object with its attributes.
+    There(ObjectId, Stat),
+    /// Something that cannot be looked at.
+    Hidden,
 }
 
 impl Tree {
@@ -118,6 +120,7 @@ impl Tree {
             astray: Vec::new(),
             retry_ns: 0,
             moved_out: 0,
+            forgotten: Vec::new(),
             walks: 0,
             unreadable: 0,
             is_full: false,
@@ -150,6 +153,7 @@ impl Tree {
         self.table = DirectoryTable::new(self.directories_max);
         self.todo.clear();
         self.astray.clear();
+        self.forgotten.clear();
         (self.current, self.moved_out, self.unreadable) = (None, 0, 0);
         let placed = self.table.insert_root(self.base_id, self.roots.base());
         self.is_full = placed == Err(PathFault::Full);
@@ -164,6 +168,11 @@ impl Tree {
     /// Whether directories may be unknown that are below the roots.
     pub(super) fn is_partial(&self) -> bool {
         self.is_walking() || self.is_full || self.unreadable > 0 || !self.astray.is_empty()
+    }
+
+    /// Whether some directories were not found where they should be.
+    pub(super) fn is_astray(&self) -> bool {
+        !self.astray.is_empty()
     }
 
     /// The roots that are not there.
@@ -187,7 +196,7 @@ impl Tree {
     }
 
     /// Whether the whole path of a directory is known.
-    fn has_path(&self, directory: ObjectId) -> bool {
+    pub(super) fn has_path(&self, directory: ObjectId) -> bool {
         self.table.has(directory) && matches!(self.table.path(directory), PathOf::Whole(_))
     }
 
@@ -197,9 +206,18 @@ impl Tree {
     }
 
     /// The place of a directory.
-    pub(super) fn place(&self, directory: ObjectId) -> Option<(ObjectId, Vec<u8>)> {
+    pub(super) fn place(&self, directory: ObjectId) -> Option<Place> {
         let (parent, name) = self.table.get(directory)?;
-        Some((parent?, name.to_vec()))
+        Some(Place {
+            directory: parent?,
+            name: name.into(),
+        })
+    }
+
+    /// The length of the path of a directory, as far as it is known.
+    pub(super) fn path_bytes(&self, directory: ObjectId) -> usize {
+        let (PathOf::Whole(path) | PathOf::From(_, path)) = self.table.path(directory);
+        path.len()
     }
 
     /// The path of a place; `None` if it is not below the base or is not known.
@@ -249,8 +267,22 @@ impl Tree {
     pub(super) fn forget_outside(&mut self) {
         for directory in self.table.below(OUTSIDE) {
             self.table.remove(directory);
+            self.forgotten.push(directory);
         }
         self.moved_out = 0;
+    }
+
+    /// Forgets a directory and all that is below it, so that all of it is found anew.
+    pub(super) fn forget_tree(&mut self, directory: ObjectId) {
+        if self.table.has(directory) && directory != self.base_id {
+            let _ = self.table.insert(directory, OUTSIDE, b"?");
+            self.forget_outside();
+        }
+    }
+
+    /// Takes the directories that were forgotten since the last call.
+    pub(super) fn take_forgotten(&mut self) -> Vec<ObjectId> {
+        std::mem::take(&mut self.forgotten)
     }
 
     /// Takes in that a directory was removed.
@@ -298,30 +330,33 @@ impl Tree {
         self.reader.inode(handle)
     }
 
-    /// What there is at a place.
-    pub(super) fn state(&self, place: &RawPlace<'_>, target: ObjectId) -> PlaceState {
-        let Some(found) = self.path(place) else {
-            return PlaceState::Other;
-        };
-        let relative = self.roots.relative(&found.path);
-        match rustix::fs::statat(&self.base, relative, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT | Errno::NOTDIR) => return PlaceState::Empty,
-            Err(_) => return PlaceState::Other,
-            Ok(_) => {}
-        }
-        let names = [relative.to_vec()];
-        match self.reader.identities(self.base.as_fd(), &names).as_deref() {
-            Ok([Identity::Known(id)]) if *id == target => PlaceState::Same,
-            Ok([Identity::Gone]) => PlaceState::Empty,
-            _ => PlaceState::Other,
-        }
+    /// What there is at paths.
+    ///
+    /// # Errors
+    ///
+    /// There is no room to look now.
+    pub(super) fn look_at(&self, paths: &[Vec<u8>]) -> io::Result<Vec<PathState>> {
+        let relative = paths.iter().map(|path| self.roots.relative(path).to_vec());
+        let names: Vec<_> = relative.collect();
+        let found = self.reader.identities(self.base.as_fd(), &names)?;
+        let states = names.iter().zip(found).map(|(name, identity)| {
+            // A path that is too long says nothing about what is there.
+            match rustix::fs::statat(&self.base, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if identity.is_of(&stat) => PathState::There(identity.id(), stat),
+                Err(Errno::NOENT | Errno::NOTDIR) => PathState::Empty,
+                Ok(_) | Err(_) => PathState::Hidden,
+            }
+        });
+        Ok(states.collect())
     }
 
     /// Whether an object is at a path.
     pub(super) fn is_at(&self, path: &[u8], target: ObjectId) -> bool {
-        let names = [self.roots.relative(path).to_vec()];
-        let found = self.reader.identities(self.base.as_fd(), &names);
-        found.is_ok_and(|found| found == [Identity::Known(target)])
+        if self.stat(path).is_none() {
+            return false;
+        }
+        let found = self.look_at(&[path.to_vec()]);
+        found.is_ok_and(|found| matches!(&found[..], [PathState::There(id, _)] if *id == target))
     }
 
     /// Goes on with the walk by one directory, or by some entries of a large one. What is to be
@@ -441,7 +476,8 @@ impl Tree {
         }
         let directory = open.entries.fd()?;
         let identities = self.reader.identities(directory, &names)?;
-        if !open.is_it && identities.first() != Some(&Identity::Known(open.item.directory)) {
+        let is_meant = |found: &Identity| found.id() == open.item.directory;
+        if !open.is_it && !identities.first().is_some_and(is_meant) {
             self.note_astray(open.item);
             return Ok(true);
         }
@@ -466,8 +502,9 @@ impl Tree {
     ) {
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         let target = match identity {
-            Identity::Known(id) => id,
-            Identity::Gone => return,
+            Identity::Known(id, _) if identity.is_of(&stat) => id,
+            // Another object has come there since, which an event will tell.
+            Identity::Known(..) | Identity::Gone => return,
             Identity::Refused => ObjectId::NONE,
         };
         let path = child_path(parent_path, name);
@@ -483,6 +520,8 @@ impl Tree {
                 // Events have told it elsewhere, and further ones will bring it here.
                 return;
             }
+            // What was known below it was told as gone.
+            self.forget_tree(target);
             self.insert(target, &place);
             self.walk(target, item.tells);
         }

@@ -13,7 +13,7 @@ use barograph_event::{
     FanotifyQueue, FileEvent,
 };
 
-use crate::conformance::conforms;
+use crate::conformance::{conforms, conforms_with_further_seeds};
 use crate::replica::Replica;
 
 /// The limit of every wait: it is reached only if something is wrong.
@@ -43,6 +43,16 @@ fn boxed(group: FanotifyGroup, config: &FanotifyConfig) -> Box<dyn Collector> {
 fn it_conforms() {
     if group(Path::new("/tmp")).is_some() {
         conforms(|root| boxed(group(root).unwrap(), &FanotifyConfig::new(root)));
+    }
+}
+
+#[test]
+#[ignore = "it takes minutes: run it with BAROGRAPH_SEEDS=30..230"]
+fn it_conforms_with_further_seeds() {
+    if group(Path::new("/tmp")).is_some() {
+        conforms_with_further_seeds(|root| {
+            boxed(group(root).unwrap(), &FanotifyConfig::new(root))
+        });
     }
 }
 
