@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use crate::event::ObjectId;
 use crate::fanotify::parse::{FileHandle, HANDLE_BYTES_MAX};
+use crate::scan::Identify;
 
 /// Most watches at once.
 const WATCHES_MAX: usize = 512;
@@ -85,7 +86,8 @@ impl HandleReader {
         Ok((reader, id))
     }
 
-    /// The identities of names in a directory; symbolic links are not followed.
+    /// The identities of names in a directory, or of absolute paths; symbolic links are not
+    /// followed.
     ///
     /// # Errors
     ///
@@ -127,7 +129,10 @@ impl HandleReader {
         let mut watches = Vec::with_capacity(names.len());
         let start = found.len();
         for name in names {
-            let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+            let mut path = match name.first() {
+                Some(b'/') => Vec::new(),
+                _ => format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes(),
+            };
             path.extend(name);
             let flags = WatchFlags::DELETE_SELF | WatchFlags::DONT_FOLLOW;
             match inotify::add_watch(&self.inotify, &path[..], flags) {
@@ -187,6 +192,24 @@ impl HandleReader {
         }
         let mut bytes = [0; 4096];
         while rustix::io::read(&self.inotify, &mut bytes).is_ok_and(|count| count > 0) {}
+    }
+}
+
+impl Identify for HandleReader {
+    fn identity(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        inode: u64,
+    ) -> rustix::io::Result<ObjectId> {
+        let found = self.identities(directory, &[name.to_vec()]);
+        // There is no room for a watch now.
+        let found = found.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
+        match found[..] {
+            [Identity::Known(id, seen)] if seen.is_none_or(|seen| seen == inode as u32) => Ok(id),
+            [Identity::Refused] => Err(Errno::ACCESS),
+            _ => Err(Errno::STALE),
+        }
     }
 }
 

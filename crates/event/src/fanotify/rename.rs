@@ -19,8 +19,8 @@ impl Teller {
         let target = self.target;
         let from = self.path(old).filter(is_inside);
         let to = self.path(new).filter(is_inside);
-        let old_state = old.map_or(NameState::Unknown, |old| self.told.state(&old));
-        let new_state = new.map_or(NameState::Unknown, |new| self.told.state(&new));
+        let old_state = old.map_or(NameState::Unknown, |old| self.state(&old));
+        let new_state = new.map_or(NameState::Unknown, |new| self.state(&new));
         if let (Some(_), Some(old)) = (&from, &old)
             && !old_state.may_be(target)
             && !old_state.is_looked_at()
@@ -37,9 +37,8 @@ impl Teller {
         }
         match (from, to.zip(new)) {
             (from, Some((to, new))) if self.has_passed(&to, &new, new_state, false) => {
-                if let Some(from) = from {
-                    event.parent = old.map_or(ObjectId::NONE, |old| old.directory);
-                    self.tell_left(&event, from, out);
+                if let (Some(from), Some(old)) = (from, old) {
+                    self.tell_left(&event, from, &old, out);
                 }
             }
             (Some(from), Some((to, new))) => {
@@ -48,6 +47,9 @@ impl Teller {
                     event.size = told.size;
                 }
                 self.told.note(&new, told_of(&event));
+                if let Some(old) = &old {
+                    self.keep_move(old, &new, &event);
+                }
                 event.size = None;
                 event.parent = new.directory;
                 (event.path, event.old_path) = (to.path, from.path);
@@ -57,8 +59,9 @@ impl Teller {
             }
             (Some(from), None) => {
                 event.flags = event.flags.with(EventFlags::BEYOND);
-                event.parent = old.map_or(ObjectId::NONE, |old| old.directory);
-                self.tell_left(&event, from, out);
+                if let Some(old) = &old {
+                    self.tell_left(&event, from, old, out);
+                }
             }
             (None, Some((to, new))) => {
                 self.make_room(&new, new_state, true, out);
@@ -87,7 +90,7 @@ impl Teller {
             && let Some(path) = self.path(Some(known.as_raw()))
             && path.relation != Relation::Beside
         {
-            let state = self.told.state(&known.as_raw());
+            let state = self.state(&known.as_raw());
             if let Some((_, old)) = source.as_ref().filter(|(path, _)| is_inside(path)) {
                 self.told.doubt(&old.as_raw(), target, true);
             }
@@ -106,20 +109,19 @@ impl Teller {
         if let (Some(to), Some(new)) = (&to, new)
             && after == Relation::Inside
         {
-            let state = self.told.state(&new);
+            let state = self.state(&new);
             let is_same = source.as_ref().is_some_and(|(_, old)| old.as_raw() == new);
             if is_same || (!state.is(target) && self.has_passed(to, &new, state, true)) {
                 return;
             }
             self.make_room(&new, state, false, out);
         }
-        let is_told = |(path, old): &(TreePath, Place)| match path.relation {
-            Relation::Inside => self.told.state(&old.as_raw()).may_be(target),
-            Relation::Above => true,
-            Relation::Beside => false,
+        let is_told = match &source {
+            Some((path, old)) if is_inside(path) => self.state(&old.as_raw()).may_be(target),
+            Some((path, _)) => path.relation == Relation::Above,
+            None => false,
         };
-        let source = source.filter(is_told);
-        self.move_directory(source, to.zip(new), flags, out);
+        self.move_directory(source.filter(|_| is_told), to.zip(new), flags, out);
     }
 
     /// Moves the present directory in the table, and tells it.
@@ -156,8 +158,9 @@ impl Teller {
             self.told.note(&old.as_raw(), ToldName { is_there, ..told });
         }
         match (source, goal) {
-            (Some((from, _)), Some((to, new))) if stays => {
+            (Some((from, old)), Some((to, new))) if stays => {
                 self.told.note(&new, told_of(&event));
+                self.keep_move(&old.as_raw(), &new, &event);
                 event.parent = new.directory;
                 (event.path, event.old_path) = (to.path, from.path);
                 self.push(event, out);
@@ -165,8 +168,7 @@ impl Teller {
             (source, goal) => {
                 event.flags = event.flags.with(EventFlags::BEYOND);
                 if let Some((from, old)) = source {
-                    event.parent = old.directory;
-                    self.tell_left(&event, from, out);
+                    self.tell_left(&event, from, &old.as_raw(), out);
                 }
                 if let Some((to, new)) = goal.filter(|_| after == Relation::Inside) {
                     event.parent = new.directory;
@@ -181,6 +183,7 @@ impl Teller {
         self.tree.forget_tree(directory);
         self.drop_forgotten();
         self.told.begin(directory);
+        self.keep_empty(directory);
         self.tree.insert(directory, place);
         self.tree.walk(directory, true);
     }
@@ -212,9 +215,11 @@ impl Teller {
         &mut self,
         event: &FileEvent,
         from: TreePath,
+        old: &RawPlace<'_>,
         out: &mut Vec<FileEvent>,
     ) {
         let is_directory = event.flags.has(EventFlags::DIRECTORY);
+        self.keep_gone(old, event.target, event.flags);
         let paths = match from.relation {
             Relation::Inside => vec![from.path],
             Relation::Above if is_directory => self.tree.roots_within(&from.path),
@@ -223,6 +228,7 @@ impl Teller {
         for path in paths {
             let told = FileEvent {
                 kind: removal(is_directory),
+                parent: old.directory,
                 path,
                 ..event.clone()
             };
@@ -251,6 +257,7 @@ impl Teller {
         }
         describe(&mut event, stat.as_ref());
         self.told.note(place, told_of(&event));
+        self.keep(place, &event, stat.as_ref());
         self.push(event, out);
     }
 }

@@ -101,7 +101,7 @@ impl Teller {
             };
             (self.target, self.inode) = (target, None);
             let Some(stat) = self.stat(&found.path, false) else {
-                if self.told.state(&place.as_raw()).is(target) {
+                if self.state(&place.as_raw()).is(target) {
                     self.told.doubt(&place.as_raw(), target, false);
                 }
                 continue;
@@ -123,6 +123,7 @@ impl Teller {
         (event.target, event.parent, event.path) = (target, place.directory, path);
         describe(&mut event, Some(stat));
         self.told.note_size(&place.as_raw(), event.size);
+        self.keep(&place.as_raw(), &event, Some(stat));
         self.push(event, out);
     }
 
@@ -237,7 +238,7 @@ impl Teller {
     fn place_of_directory(&mut self, to: &Surplus) -> Option<Place> {
         let from = self.tree.place(to.object)?;
         self.path(Some(from.as_raw())).filter(is_inside)?;
-        let is_told = self.told.state(&from.as_raw()).may_be(to.object);
+        let is_told = self.state(&from.as_raw()).may_be(to.object);
         (is_told && from != to.place).then_some(from)
     }
 
@@ -260,6 +261,7 @@ impl Teller {
             ..told_of(&event)
         };
         self.told.note(&place.as_raw(), told);
+        self.keep_gone(&place.as_raw(), object, event.flags);
         if is_directory && self.tree.place(object).as_ref() == Some(place) {
             self.tree.move_out(object);
             self.drop_forgotten();
@@ -279,7 +281,7 @@ impl Teller {
             self.tell_surplus(moved.to, out);
             return None;
         };
-        let is_taken = matches!(self.told.state(&new), NameState::There(_));
+        let is_taken = matches!(self.state(&new), NameState::There(_));
         if is_taken || is_below(&to_path.path, &from_path.path) {
             return Some(moved);
         }
@@ -295,6 +297,8 @@ impl Teller {
         self.told.note(&new, told);
         let is_there = false;
         self.told.note(&old, ToldName { is_there, ..told });
+        self.keep_gone(&old, ObjectId::NONE, EventFlags::default());
+        self.keep(&new, &event, Some(&to.stat));
         if is_directory {
             self.tree.insert(to.object, &new);
             self.drop_forgotten();
@@ -321,6 +325,7 @@ impl Teller {
             self.take_in(to.object, &place);
         }
         self.told.note(&place, told);
+        self.keep(&place, &event, Some(&to.stat));
         self.push(event, out);
     }
 }

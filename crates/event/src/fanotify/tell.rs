@@ -11,6 +11,7 @@ use crate::fanotify::roots::Relation;
 use crate::fanotify::settle::LateFile;
 use crate::fanotify::told::{NameState, Told, ToldName};
 use crate::fanotify::tree::{FoundEntry, Tree, TreePath, kind_of};
+use crate::scan::Core;
 
 /// Most removed directories that are told as removed later.
 const DYING_MAX: usize = 4_096;
@@ -29,6 +30,10 @@ const LOOKED_AT: u64 = mask::CREATE | mask::ATTRIB | mask::CLOSE_WRITE;
 /// A maker of file events.
 pub(super) struct Teller {
     pub(super) tree: Tree,
+    /// What was told of the tree, if it is kept.
+    pub(super) core: Option<Core>,
+    /// Whether the tree is compared with all that was told of it.
+    pub(super) compares: bool,
     pub(super) told: Told,
     /// Directories whose removal was merged into an earlier event. What happened in them and out of
     /// them is still to be read, so that they are removed when something else is made in their
@@ -36,7 +41,7 @@ pub(super) struct Teller {
     dying: BTreeMap<ObjectId, Dying>,
     /// Files that could not be looked at where they had been, since they were moved meanwhile.
     pub(super) late: Vec<LateFile>,
-    index_next: u64,
+    pub(super) index_next: u64,
     pub(super) looks_at_files: bool,
     ignored_pids: Vec<i32>,
     /// Time of the events, and the process of those of the present raw event.
@@ -63,9 +68,11 @@ struct Dying {
 }
 
 impl Teller {
-    pub(super) fn new(tree: Tree, config: &FanotifyConfig) -> Self {
+    pub(super) fn new(tree: Tree, core: Option<Core>, config: &FanotifyConfig) -> Self {
         Self {
             tree,
+            compares: core.as_ref().is_some_and(Core::is_known),
+            core,
             told: Told::default(),
             dying: BTreeMap::new(),
             late: Vec::new(),
@@ -115,11 +122,14 @@ impl Teller {
     }
 
     /// Forgets everything about the events so far, of which some were lost.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn begin_anew(&mut self, out: &mut Vec<FileEvent>) {
+        self.bury_all(out);
         self.told.clear();
-        self.dying.clear();
         self.late.clear();
-        self.tree.learn_anew();
+        if self.core.is_none() {
+            // Without comparing, what is there now is all that is known.
+            self.tree.learn_anew();
+        }
     }
 
     /// Appends what a walk has found in directories that have moved in.
@@ -131,7 +141,7 @@ impl Teller {
                 directory: entry.parent,
                 name: name_of(&entry.path),
             };
-            let state = self.told.state(&place);
+            let state = self.state(&place);
             let is_same = entry.target.is_none() && matches!(state, NameState::There(_));
             if state.is(entry.target) || is_same {
                 continue;
@@ -141,6 +151,7 @@ impl Teller {
             let is_directory = event.kind == EventKind::Mkdir;
             if is_directory {
                 self.told.begin(entry.target);
+                self.keep_empty(entry.target);
             }
             event.flags = EventFlags::BEYOND.with(EventFlags::DIRECTORY.when(is_directory));
             (event.parent, event.target) = (entry.parent, entry.target);
@@ -150,6 +161,7 @@ impl Teller {
                 ..told_of(&event)
             };
             self.told.note(&place, told);
+            self.keep(&place, &event, Some(&entry.stat));
             event.path = entry.path;
             self.push(event, out);
         }
@@ -157,6 +169,7 @@ impl Teller {
 
     /// Appends the file events of an event of the kernel.
     pub(super) fn tell(&mut self, raw: &RawEvent<'_>, out: &mut Vec<FileEvent>) {
+        self.release(raw, out);
         self.set_pid(raw.pid);
         self.target = raw.target.unwrap_or_default();
         self.inode = self.tree.inode(raw.handle);
@@ -227,8 +240,7 @@ impl Teller {
         let is_deleted_first = is_brief && !is_directory && self.tree.is_at(&path, self.target);
         let mut event = FileEvent::new(EventKind::Create, 0, self.ts);
         (event.flags, event.target, event.path) = (flags, self.target, path);
-        let is_itself = place.name.is_empty() || place.name == b".";
-        event.parent = match is_itself {
+        event.parent = match is_itself(place) {
             true => self.tree.parent(place.directory).unwrap_or_default(),
             false => place.directory,
         };
@@ -239,7 +251,7 @@ impl Teller {
         if raw.has(mask::CREATE) {
             self.tell_create(&event, place, stat.as_ref(), out);
         }
-        self.tell_plain(raw, &event, place, out);
+        self.tell_plain(raw, &event, place, stat.as_ref(), out);
         if raw.has(mask::DELETE) && is_directory && flags.has(EventFlags::MERGED) {
             let (event, pid) = (Some(event), self.pid);
             self.dying.insert(self.target, Dying { event, pid });
@@ -258,6 +270,7 @@ impl Teller {
         raw: &RawEvent<'_>,
         event: &FileEvent,
         place: &RawPlace<'_>,
+        stat: Option<&Stat>,
         out: &mut Vec<FileEvent>,
     ) {
         let kinds = PLAIN.iter().filter(|(bit, _)| raw.has(*bit));
@@ -265,7 +278,7 @@ impl Teller {
         if kinds.peek().is_none() {
             return;
         }
-        let state = self.told.state(place);
+        let state = self.state(place);
         if !state.may_be(event.target) {
             if state.is_looked_at() {
                 // It had gone when the name was looked at.
@@ -273,6 +286,8 @@ impl Teller {
             }
             let is_directory = event.flags.has(EventFlags::DIRECTORY);
             self.told.doubt(place, event.target, is_directory);
+        } else if stat.is_some() && !is_itself(place) {
+            self.keep(place, event, stat);
         }
         self.told.note_size(place, event.size);
         for kind in kinds {
@@ -289,7 +304,7 @@ impl Teller {
         out: &mut Vec<FileEvent>,
     ) {
         let is_directory = event.flags.has(EventFlags::DIRECTORY);
-        let state = self.told.state(place);
+        let state = self.state(place);
         if state.is_looked_at() && matches!(state, NameState::There(_)) {
             // A look has told what came later.
             if !state.is(event.target) {
@@ -309,8 +324,15 @@ impl Teller {
             false => stat.map_or(EventKind::Create, kind_of),
         };
         self.told.note(place, told_of(event));
-        let event = event.clone();
-        self.push(FileEvent { kind, ..event }, out);
+        let event = FileEvent {
+            kind,
+            ..event.clone()
+        };
+        if is_directory {
+            self.keep_empty(event.target);
+        }
+        self.keep(place, &event, stat);
+        self.push(event, out);
     }
 
     pub(super) fn tell_delete(
@@ -320,7 +342,7 @@ impl Teller {
         out: &mut Vec<FileEvent>,
     ) {
         let is_directory = event.flags.has(EventFlags::DIRECTORY);
-        let state = self.told.state(place);
+        let state = self.state(place);
         if !state.may_be(event.target) {
             if !state.is_looked_at() {
                 self.told.doubt(place, event.target, is_directory);
@@ -332,6 +354,7 @@ impl Teller {
             ..told_of(event)
         };
         self.told.note(place, told);
+        self.keep_gone(place, event.target, event.flags);
         let event = FileEvent {
             kind: removal(is_directory),
             flags: event.flags.with(EventFlags::LAST_LINK.when(is_directory)),
@@ -377,6 +400,7 @@ impl Teller {
             event.parent = place.directory;
             self.push(event, out);
         }
+        self.keep_gone(place, told.object, EventFlags::DIRECTORY);
         self.tree.move_out(told.object);
         self.drop_forgotten();
     }
@@ -424,6 +448,7 @@ impl Teller {
     pub(super) fn drop_forgotten(&mut self) {
         for directory in self.tree.take_forgotten() {
             self.told.forget(directory);
+            self.keep_empty(directory);
         }
     }
 
@@ -453,6 +478,11 @@ impl Teller {
         };
         self.tree.stat(path).filter(is_it)
     }
+}
+
+/// Whether a place is the directory itself.
+fn is_itself(place: &RawPlace<'_>) -> bool {
+    place.name.is_empty() || place.name == b"."
 }
 
 pub(super) fn is_inside(path: &TreePath) -> bool {

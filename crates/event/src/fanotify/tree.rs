@@ -100,6 +100,7 @@ pub(super) enum PathState {
 }
 
 impl Tree {
+    /// What is known at first: nothing but the base.
     pub(super) fn open(base: OwnedFd, config: &FanotifyConfig) -> Result<Self, CollectorFault> {
         let roots = Roots::new(&config.base, &config.roots)?;
         let (reader, base_id) =
@@ -128,6 +129,24 @@ impl Tree {
         tree.require_one_file_system()?;
         tree.learn_anew();
         Ok(tree)
+    }
+
+    /// Takes the directories from an earlier life, instead of learning them by a walk.
+    pub(super) fn take_table(&mut self, table: &mut DirectoryTable) {
+        self.todo.clear();
+        std::mem::swap(&mut self.table, table);
+        let placed = self.table.insert_root(self.base_id, self.roots.base());
+        self.is_full = placed == Err(PathFault::Full);
+    }
+
+    /// Lends the directories, or takes them back.
+    pub(super) fn exchange_table(&mut self, table: &mut DirectoryTable) {
+        std::mem::swap(&mut self.table, table);
+    }
+
+    /// Another reader of identities.
+    pub(super) fn reader(&self) -> io::Result<HandleReader> {
+        HandleReader::open(self.base.as_fd()).map(|(reader, _)| reader)
     }
 
     /// Refuses roots on other file systems, which the mark does not see.
