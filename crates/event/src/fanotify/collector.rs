@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use crate::collector::{Collected, Collector, CollectorFault, CollectorStatus};
 use crate::event::{EventKind, FileEvent};
-use crate::fanotify::parse::{self, RawEvent, RawFault, mask};
 use crate::fanotify::known;
+use crate::fanotify::parse::{self, RawEvent, RawFault, mask};
 use crate::fanotify::tell::Teller;
 use crate::fanotify::tree::Tree;
 use crate::fanotify::{FanotifyConfig, FanotifyGroup};
@@ -427,7 +427,9 @@ impl Collector for FanotifyCollector {
 
     fn status(&self) -> CollectorStatus {
         let kept = self.teller.core.as_ref();
-        let kept = kept.map(|core| core.status(0, String::new())).unwrap_or_default();
+        let kept = kept
+            .map(|core| core.status(0, String::new()))
+            .unwrap_or_default();
         CollectorStatus {
             directories: self.teller.tree.len() as u64,
             watches: 1,
@@ -506,7 +508,11 @@ mod tests {
         assert_eq!(kinds(&mut collector), (vec![EventKind::Gap], Ok(())));
         let status = collector.status();
         assert_eq!(status.gaps, 1);
-        assert!(status.trouble.contains("lost 1 times"), "{}", status.trouble);
+        assert!(
+            status.trouble.contains("lost 1 times"),
+            "{}",
+            status.trouble
+        );
     }
 
     #[test]

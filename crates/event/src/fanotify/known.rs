@@ -82,11 +82,9 @@ impl Teller {
     /// Compares a little with what was told, and tells what is found. `false` if nothing more can
     /// be done by this call.
     pub(super) fn compare_more(&mut self, out: &mut Vec<FileEvent>) -> bool {
-        let walked = self.with_known(out, |core, forgotten| {
-            match core.walk.is_busy() {
-                true => core.step(forgotten),
-                false => Walked::All,
-            }
+        let walked = self.with_known(out, |core, forgotten| match core.walk.is_busy() {
+            true => core.step(forgotten),
+            false => Walked::All,
         });
         self.compares &= self.core.as_ref().is_some_and(|core| core.walk.is_busy());
         walked == Some(Walked::More)
@@ -110,6 +108,7 @@ impl Teller {
                 is_directory: entry.is_directory(),
                 size: (entry.kind == EntryKind::File).then_some(entry.size),
                 is_looked_at: false,
+                misses: 0,
             },
             None => ToldName {
                 object: ObjectId::NONE,
@@ -117,6 +116,7 @@ impl Teller {
                 is_directory: false,
                 size: None,
                 is_looked_at: false,
+                misses: 0,
             },
         };
         self.told.note(place, told);
@@ -147,7 +147,9 @@ impl Teller {
     /// Tells what comparing holds of the names of an event, since the event follows it.
     pub(super) fn release(&mut self, raw: &RawEvent<'_>, out: &mut Vec<FileEvent>) {
         let is_comparing = |core: &Core| core.walk.is_passing();
-        let Some(target) = raw.target.filter(|_| self.core.as_ref().is_some_and(is_comparing))
+        let Some(target) = raw
+            .target
+            .filter(|_| self.core.as_ref().is_some_and(is_comparing))
         else {
             return;
         };
@@ -217,12 +219,7 @@ impl Teller {
     }
 
     /// Keeps that an object was moved from one name to another.
-    pub(super) fn keep_move(
-        &mut self,
-        old: &RawPlace<'_>,
-        new: &RawPlace<'_>,
-        event: &FileEvent,
-    ) {
+    pub(super) fn keep_move(&mut self, old: &RawPlace<'_>, new: &RawPlace<'_>, event: &FileEvent) {
         let Some(core) = &mut self.core else {
             return;
         };

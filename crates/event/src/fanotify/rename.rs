@@ -28,6 +28,9 @@ impl Teller {
             self.told.doubt(old, target, false);
         }
         let from = from.filter(|_| old_state.may_be(target));
+        if let Some(new) = new {
+            self.follow(target, &new);
+        }
         let mut event = FileEvent::new(EventKind::Rename, 0, self.ts);
         (event.flags, event.target) = (flags, target);
         if let Some(old) = old.filter(|_| from.is_some()) {
@@ -133,7 +136,9 @@ impl Teller {
         out: &mut Vec<FileEvent>,
     ) {
         let target = self.target;
-        let before = source.as_ref().map_or(Relation::Beside, |(p, _)| p.relation);
+        let before = source
+            .as_ref()
+            .map_or(Relation::Beside, |(p, _)| p.relation);
         let goal = goal.filter(|(path, _)| path.relation != Relation::Beside);
         let after = goal.as_ref().map_or(Relation::Beside, |(p, _)| p.relation);
         let is_in_itself = match (&source, &goal) {

@@ -1,8 +1,6 @@
 //! What is done when the queue is empty: files are looked at that were elsewhere before, and
 //! doubtful names are compared with what is there.
 
-use std::collections::HashSet;
-
 use rustix::fs::{FileType, Stat};
 
 use crate::event::{EventFlags, EventKind, FileEvent, ObjectId};
@@ -16,13 +14,18 @@ use crate::fanotify::tree::{PathState, kind_of};
 const LATE_MAX: usize = 4_096;
 /// Most doubtful names that are looked at by one call.
 const DOUBTFUL_AT_ONCE: usize = 4_096;
-/// Time after which doubtful names are looked at again if there was no room for it, in ns.
-const RETRY_NS: i64 = 1_000_000_000;
+/// Time after which doubtful names are looked at again that could not be looked at, in ns.
+const RETRY_NS: i64 = 10_000_000;
+/// Times that a file is looked for.
+const LATE_MISSES_MAX: u8 = 10;
+/// Times that a name is looked at which cannot be.
+const MISSES_MAX: u8 = 100;
 
-/// A file that is to be looked at when the queue is empty.
+/// A file that is to be looked at when the queue is empty: where it is as far as the events say,
+/// and how often it was not there.
 pub(super) struct LateFile {
-    target: ObjectId,
     place: Place,
+    misses: u8,
 }
 
 /// An object that was found at a name where it was not told.
@@ -49,14 +52,12 @@ impl Teller {
     pub(super) fn settle(&mut self, out: &mut Vec<FileEvent>, monotonic_ns: i64) {
         self.set_pid(0);
         self.bury_all(out);
-        self.tell_late(out);
-        let doubtful = match monotonic_ns >= self.retry_ns {
-            true => {
-                self.told.spread();
-                self.told.take_doubtful(DOUBTFUL_AT_ONCE)
-            }
-            false => Vec::new(),
-        };
+        let mut doubtful = Vec::new();
+        if monotonic_ns >= self.retry_ns {
+            self.tell_late(out, monotonic_ns);
+            self.told.spread();
+            doubtful = self.told.take_doubtful(DOUBTFUL_AT_ONCE);
+        }
         if !self.told.has_doubt() && !self.tree.is_walking() && !self.tree.is_astray() {
             self.told.clear();
         }
@@ -66,47 +67,46 @@ impl Teller {
 
     /// Time of the monotonic clock from which doubtful names can be looked at.
     pub(super) fn due_ns(&self) -> i64 {
-        match self.told.has_doubt() {
+        match self.told.has_doubt() || !self.late.is_empty() {
             true => self.retry_ns,
             false => i64::MAX,
         }
     }
 
     pub(super) fn look_later(&mut self, place: &RawPlace<'_>) {
-        if self.late.len() < LATE_MAX {
-            self.late.push(LateFile {
-                target: self.target,
-                place: Place::of(place),
-            });
+        if self.late.len() < LATE_MAX || self.late.contains_key(&self.target) {
+            let (place, misses) = (Place::of(place), 0);
+            self.late.insert(self.target, LateFile { place, misses });
+        }
+    }
+
+    /// Takes in that a file is at another place.
+    pub(super) fn follow(&mut self, file: ObjectId, place: &RawPlace<'_>) {
+        if let Some(late) = self.late.get_mut(&file) {
+            late.place = Place::of(place);
         }
     }
 
     /// Tells size and owner of files that could not be looked at before.
-    fn tell_late(&mut self, out: &mut Vec<FileEvent>) {
-        if self.late.is_empty() {
-            return;
-        }
-        let mut late = std::mem::take(&mut self.late);
-        // The last of a file is the one that counts.
-        late.reverse();
-        late.sort_by_key(|file| file.target);
-        late.dedup_by_key(|file| file.target);
-        let targets: HashSet<_> = late.iter().map(|file| file.target).collect();
-        let mut places = self.told.places(&targets);
-        for file in late {
-            let target = file.target;
-            let place = places.remove(&target).unwrap_or(file.place);
+    fn tell_late(&mut self, out: &mut Vec<FileEvent>, monotonic_ns: i64) {
+        for (target, LateFile { place, misses }) in std::mem::take(&mut self.late) {
             let Some(found) = self.path(Some(place.as_raw())).filter(is_inside) else {
                 continue;
             };
             (self.target, self.inode) = (target, None);
-            let Some(stat) = self.stat(&found.path, false) else {
-                if self.state(&place.as_raw()).is(target) {
-                    self.told.doubt(&place.as_raw(), target, false);
-                }
+            if let Some(stat) = self.stat(&found.path, false) {
+                self.tell_attributes(target, &place, found.path, &stat, out);
                 continue;
-            };
-            self.tell_attributes(target, &place, found.path, &stat, out);
+            }
+            // It has gone, or something above it has moved a moment ago.
+            if self.state(&place.as_raw()).is(target) {
+                self.told.doubt(&place.as_raw(), target, false);
+            }
+            let misses = misses + 1;
+            if misses < LATE_MISSES_MAX {
+                self.retry_ns = monotonic_ns.saturating_add(RETRY_NS);
+                self.late.insert(target, LateFile { place, misses });
+            }
         }
     }
 
@@ -130,56 +130,100 @@ impl Teller {
     /// Compares what was told of names with what is there.
     fn compare(
         &mut self,
-        doubtful: Vec<(Place, ToldName)>,
+        mut doubtful: Vec<(Place, ToldName)>,
         out: &mut Vec<FileEvent>,
         monotonic_ns: i64,
     ) {
-        let (mut names, mut paths) = (Vec::new(), Vec::new());
-        for (place, told) in doubtful {
-            if let Some(found) = self.path(Some(place.as_raw())).filter(is_inside) {
-                names.push((place, told));
-                paths.push(found.path);
-            }
-        }
-        let Ok(states) = self.tree.look_at(&paths) else {
-            self.retry_ns = monotonic_ns.saturating_add(RETRY_NS);
-            for (place, told) in names {
-                self.told.note(&place.as_raw(), told);
-                self.told.doubt(&place.as_raw(), told.object, told.is_directory);
-            }
-            return;
-        };
+        doubtful.sort_by_key(|(place, _)| place.directory);
         let (mut missing, mut surplus) = (Vec::new(), Vec::new());
-        for (((place, told), path), state) in names.into_iter().zip(paths).zip(states) {
-            let is_looked_at = true;
-            self.told.note(&place.as_raw(), ToldName { is_looked_at, ..told });
-            match state {
-                PathState::Empty if told.is_there => missing.push((place, told)),
-                PathState::There(id, stat) if told.is_there && told.object == id => {
-                    let size = u64::try_from(stat.st_size).ok().filter(|_| is_file(&stat));
-                    if told.size.is_some() && size.is_some() && told.size != size {
-                        self.tell_attributes(id, &place, path, &stat, out);
-                    }
-                }
-                PathState::There(object, stat) if told.is_there && told.object.is_none() => {
-                    // What is there was told before the name was doubtful, unless it is a directory
-                    // that was told elsewhere.
-                    if is_directory(&stat) && self.tree.place(object).as_ref() != Some(&place) {
-                        let is_there = false;
-                        self.told.note(&place.as_raw(), ToldName { is_there, ..told });
-                        surplus.push(Surplus { place, object, stat });
-                    }
-                }
-                PathState::There(object, stat) => {
-                    if told.is_there {
-                        missing.push((place.clone(), told));
-                    }
-                    surplus.push(Surplus { place, object, stat });
-                }
-                PathState::Empty | PathState::Hidden => {}
+        for names in doubtful.chunk_by(|(a, _), (b, _)| a.directory == b.directory) {
+            let directory = names[0].0.directory;
+            if self.path(Some(names[0].0.as_raw())).is_none() {
+                continue;
+            }
+            let wanted: Vec<_> = names.iter().map(|(place, _)| &*place.name).collect();
+            let Ok(Some(states)) = self.tree.look_in(directory, &wanted) else {
+                self.put_off(names, monotonic_ns);
+                continue;
+            };
+            for ((place, told), state) in names.iter().zip(states) {
+                let is_looked_at = true;
+                self.told.note(
+                    &place.as_raw(),
+                    ToldName {
+                        is_looked_at,
+                        ..*told
+                    },
+                );
+                self.compare_name(place, *told, state, &mut missing, &mut surplus, out);
             }
         }
         self.put_right(missing, surplus, out);
+    }
+
+    /// Has names looked at once more, a little later.
+    fn put_off(&mut self, names: &[(Place, ToldName)], monotonic_ns: i64) {
+        self.retry_ns = monotonic_ns.saturating_add(RETRY_NS);
+        for (place, told) in names {
+            let misses = told.misses + 1;
+            if misses < MISSES_MAX {
+                self.told
+                    .note(&place.as_raw(), ToldName { misses, ..*told });
+                self.told
+                    .doubt(&place.as_raw(), told.object, told.is_directory);
+            }
+        }
+    }
+
+    fn compare_name(
+        &mut self,
+        place: &Place,
+        told: ToldName,
+        state: PathState,
+        missing: &mut Vec<(Place, ToldName)>,
+        surplus: &mut Vec<Surplus>,
+        out: &mut Vec<FileEvent>,
+    ) {
+        match state {
+            PathState::Empty if told.is_there => missing.push((place.clone(), told)),
+            PathState::There(id, stat) if told.is_there && told.object == id => {
+                let size = u64::try_from(stat.st_size).ok().filter(|_| is_file(&stat));
+                if told.size.is_some()
+                    && size.is_some()
+                    && told.size != size
+                    && let Some(found) = self.path(Some(place.as_raw())).filter(is_inside)
+                {
+                    self.tell_attributes(id, place, found.path, &stat, out);
+                }
+            }
+            PathState::There(object, stat) if told.is_there && told.object.is_none() => {
+                // What is there was told before the name was doubtful, unless it is a directory
+                // that was told elsewhere.
+                if is_directory(&stat) && self.tree.place(object).as_ref() != Some(place) {
+                    let is_there = false;
+                    self.told
+                        .note(&place.as_raw(), ToldName { is_there, ..told });
+                    let place = place.clone();
+                    surplus.push(Surplus {
+                        place,
+                        object,
+                        stat,
+                    });
+                }
+            }
+            PathState::There(object, stat) => {
+                let place = place.clone();
+                if told.is_there {
+                    missing.push((place.clone(), told));
+                }
+                surplus.push(Surplus {
+                    place,
+                    object,
+                    stat,
+                });
+            }
+            PathState::Empty | PathState::Hidden => {}
+        }
     }
 
     /// Tells names that are missing, and objects that are at names where they were not told.
@@ -195,7 +239,10 @@ impl Teller {
                 true => self.place_of_directory(&to),
                 false => {
                     let is_it = |(_, told): &(Place, ToldName)| told.object == to.object;
-                    missing.iter().find(|it| is_it(it)).map(|(place, _)| place.clone())
+                    missing
+                        .iter()
+                        .find(|it| is_it(it))
+                        .map(|(place, _)| place.clone())
                 }
             };
             match from {
@@ -207,7 +254,9 @@ impl Teller {
             }
         }
         // Those in others first.
-        missing.sort_by_cached_key(|(place, _)| std::cmp::Reverse(self.tree.path_bytes(place.directory)));
+        missing.sort_by_cached_key(|(place, _)| {
+            std::cmp::Reverse(self.tree.path_bytes(place.directory))
+        });
         for (place, told) in missing {
             self.tell_missing(&place, told.object, told.is_directory, out);
         }
@@ -302,6 +351,8 @@ impl Teller {
         if is_directory {
             self.tree.insert(to.object, &new);
             self.drop_forgotten();
+        } else {
+            self.follow(to.object, &new);
         }
         self.push(event, out);
         None

@@ -40,7 +40,7 @@ pub(super) struct Teller {
     /// place, or when the queue is empty.
     dying: BTreeMap<ObjectId, Dying>,
     /// Files that could not be looked at where they had been, since they were moved meanwhile.
-    pub(super) late: Vec<LateFile>,
+    pub(super) late: BTreeMap<ObjectId, LateFile>,
     pub(super) index_next: u64,
     pub(super) looks_at_files: bool,
     ignored_pids: Vec<i32>,
@@ -75,7 +75,7 @@ impl Teller {
             core,
             told: Told::default(),
             dying: BTreeMap::new(),
-            late: Vec::new(),
+            late: BTreeMap::new(),
             index_next: config.index_next,
             looks_at_files: config.looks_at_files,
             ignored_pids: config.ignored_pids.clone(),
@@ -504,6 +504,7 @@ pub(super) fn told_of(event: &FileEvent) -> ToldName {
         is_directory: event.flags.has(EventFlags::DIRECTORY),
         size: event.size,
         is_looked_at: false,
+        misses: 0,
     }
 }
 

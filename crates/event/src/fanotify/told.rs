@@ -30,6 +30,8 @@ pub(super) struct ToldName {
     /// Whether a look at the name was told, which is newer than the events that are still read
     /// before the queue is empty.
     pub(super) is_looked_at: bool,
+    /// How often the name could not be looked at.
+    pub(super) misses: u8,
 }
 
 /// The state of a name, as far as it was told.
@@ -49,9 +51,7 @@ impl NameState {
         match self {
             Self::Unknown => true,
             Self::Gone(_) => object.is_none(),
-            Self::There(told) => {
-                told.object == object || told.object.is_none() || object.is_none()
-            }
+            Self::There(told) => told.object == object || told.object.is_none() || object.is_none(),
         }
     }
 
@@ -188,6 +188,7 @@ impl Told {
                 is_directory,
                 size: None,
                 is_looked_at: false,
+                misses: 0,
             };
             self.note(place, unknown);
         } else if self.find(place).is_none() {
@@ -197,6 +198,7 @@ impl Told {
                 is_directory,
                 size: None,
                 is_looked_at: true,
+                misses: 0,
             };
             self.note(place, gone);
         }
@@ -290,20 +292,6 @@ impl Told {
         taken
     }
 
-    /// Names at which these objects are.
-    pub(super) fn places(&self, objects: &HashSet<ObjectId>) -> HashMap<ObjectId, Place> {
-        let mut places = HashMap::new();
-        for (id, directory) in &self.directories {
-            for (name, noted) in &directory.names {
-                if noted.told.is_there && objects.contains(&noted.told.object) {
-                    let (directory, name) = (*id, name.clone());
-                    places.insert(noted.told.object, Place { directory, name });
-                }
-            }
-        }
-        places
-    }
-
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         if self.count > 0 || !self.directories.is_empty() || !self.changed.is_empty() {
@@ -331,6 +319,7 @@ mod tests {
             is_directory: false,
             size: None,
             is_looked_at: false,
+            misses: 0,
         }
     }
 

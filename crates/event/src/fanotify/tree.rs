@@ -349,33 +349,64 @@ impl Tree {
         self.reader.inode(handle)
     }
 
-    /// What there is at paths.
+    /// What there is at names in a directory; `None` if the directory is not where it is known to
+    /// be, as a later event will say.
     ///
     /// # Errors
     ///
     /// There is no room to look now.
-    pub(super) fn look_at(&self, paths: &[Vec<u8>]) -> io::Result<Vec<PathState>> {
-        let relative = paths.iter().map(|path| self.roots.relative(path).to_vec());
-        let names: Vec<_> = relative.collect();
-        let found = self.reader.identities(self.base.as_fd(), &names)?;
-        let states = names.iter().zip(found).map(|(name, identity)| {
-            // A path that is too long says nothing about what is there.
-            match rustix::fs::statat(&self.base, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
+    pub(super) fn look_in(
+        &self,
+        directory: ObjectId,
+        names: &[&[u8]],
+    ) -> io::Result<Option<Vec<PathState>>> {
+        let PathOf::Whole(path) = self.table.path(directory) else {
+            return Ok(None);
+        };
+        let opened = match self.open_at(&path, OFlags::PATH) {
+            Ok(opened) => opened,
+            Err(errno) if is_passing(errno) => return Err(errno.into()),
+            Err(_) => return Ok(None),
+        };
+        let wanted: Vec<_> = [&b"."[..]]
+            .iter()
+            .chain(names)
+            .map(|name| name.to_vec())
+            .collect();
+        let found = self.reader.identities(opened.as_fd(), &wanted)?;
+        if found.first().is_none_or(|found| found.id() != directory) {
+            return Ok(None);
+        }
+        let found = wanted.iter().zip(found).skip(1);
+        let states = found.map(|(name, identity)| {
+            match rustix::fs::statat(&opened, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) if identity.is_of(&stat) => PathState::There(identity.id(), stat),
-                Err(Errno::NOENT | Errno::NOTDIR) => PathState::Empty,
+                Err(Errno::NOENT) => PathState::Empty,
                 Ok(_) | Err(_) => PathState::Hidden,
             }
         });
-        Ok(states.collect())
+        Ok(Some(states.collect()))
+    }
+
+    fn open_at(&self, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        rustix::fs::openat2(
+            &self.base,
+            self.roots.relative(path),
+            flags | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV,
+        )
     }
 
     /// Whether an object is at a path.
     pub(super) fn is_at(&self, path: &[u8], target: ObjectId) -> bool {
-        if self.stat(path).is_none() {
+        let Some(stat) = self.stat(path) else {
             return false;
-        }
-        let found = self.look_at(&[path.to_vec()]);
-        found.is_ok_and(|found| matches!(&found[..], [PathState::There(id, _)] if *id == target))
+        };
+        let names = [self.roots.relative(path).to_vec()];
+        let found = self.reader.identities(self.base.as_fd(), &names);
+        let is_it = |found: &Identity| found.id() == target && found.is_of(&stat);
+        found.is_ok_and(|found| found.first().is_some_and(is_it))
     }
 
     /// Goes on with the walk by one directory, or by some entries of a large one. What is to be
@@ -439,13 +470,7 @@ impl Tree {
         if self.roots.relation(&path) == Relation::Beside {
             return Ok(None);
         }
-        let opened = rustix::fs::openat2(
-            &self.base,
-            self.roots.relative(&path),
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV,
-        );
+        let opened = self.open_at(&path, OFlags::RDONLY);
         match opened.and_then(Dir::new) {
             Ok(entries) => Ok(Some(OpenDirectory {
                 item,
@@ -453,9 +478,7 @@ impl Tree {
                 entries,
                 is_it: false,
             })),
-            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN)) => {
-                Err(errno.into())
-            }
+            Err(errno) if is_passing(errno) => Err(errno.into()),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
                 self.note_astray(item);
                 Ok(None)
@@ -553,6 +576,14 @@ impl Tree {
             });
         }
     }
+}
+
+/// Whether an error passes by itself.
+fn is_passing(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN
+    )
 }
 
 fn kind_at(directory: BorrowedFd<'_>, name: &[u8]) -> Option<Stat> {

@@ -61,11 +61,7 @@ pub(crate) fn look(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Seen> {
 }
 
 /// Looks at a name with these identities.
-fn look_as(
-    identify: Option<&dyn Identify>,
-    dir: BorrowedFd<'_>,
-    name: &[u8],
-) -> Result<Seen> {
+fn look_as(identify: Option<&dyn Identify>, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Seen> {
     let mut seen = look(dir, name)?;
     if let Some(identify) = identify {
         let inode = seen.entry.id.0[8..].first_chunk().copied();

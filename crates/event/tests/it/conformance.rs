@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ pub(crate) fn conforms(mut make: impl FnMut(&Path) -> Box<dyn Collector>) {
         a_tree_that_is_made_at_once_is_told_whole(base, make);
         trees_move_within_out_and_in(base, make);
         for seed in SEEDS {
-            random_operations(base, seed, make);
+            random_operations(base, seed, 1 + seed * 5, make);
         }
     }
 }
@@ -38,12 +39,38 @@ pub(crate) fn conforms_with_further_seeds(mut make: impl FnMut(&Path) -> Box<dyn
     let (first, end) = seeds.split_once("..").unwrap();
     for seed in first.parse().unwrap()..end.parse().unwrap() {
         for base in ["/dev/shm", "/tmp"] {
-            random_operations(base, seed, &mut make);
+            random_operations(base, seed, 1 + seed * 5, &mut make);
+            random_operations(base, seed, 1 + seed % 40, &mut make);
         }
     }
 }
 
-type Make<'a> = &'a mut dyn FnMut(&Path) -> Box<dyn Collector>;
+/// Checks a collector while another thread changes the tree at random.
+pub(crate) fn conforms_at_the_same_time(seeds: Range<u64>, make: Make<'_>) {
+    for seed in seeds {
+        for base in ["/dev/shm", "/tmp"] {
+            println!("{base}: seed {seed}");
+            let place = Place::new(base);
+            let mut operations = Operations::new(&place.root, &place.outside, seed);
+            (0..300).for_each(|_| operations.step());
+            let mut replica = Replica::new(&place.root, make(&place.root));
+            // What is there at the first walk is not told, so that it is waited for.
+            replica.settle("the start");
+            for round in 0..4 {
+                std::thread::scope(|scope| {
+                    let change = || (0..500).for_each(|_| operations.step());
+                    let changing = scope.spawn(change);
+                    while !changing.is_finished() {
+                        replica.collect();
+                    }
+                });
+                replica.settle(&format!("round {round} of seed {seed} in {base}"));
+            }
+        }
+    }
+}
+
+pub(crate) type Make<'a> = &'a mut dyn FnMut(&Path) -> Box<dyn Collector>;
 
 /// A watched directory and one beside it that is not watched.
 pub(crate) struct Place {
@@ -289,8 +316,9 @@ fn trees_move_within_out_and_in(base: &str, make: Make<'_>) {
     assert_eq!(replica.count(EventKind::Create, &root.join("m1/c/last")), 1);
 }
 
-fn random_operations(base: &str, seed: u64, make: Make<'_>) {
-    println!("{base}: seed {seed}");
+/// Changes a tree at random, and collects in between, once for every so many changes.
+fn random_operations(base: &str, seed: u64, every: u64, make: Make<'_>) {
+    println!("{base}: seed {seed}, collected every {every}");
     let place = Place::new(base);
     let mut operations = Operations::new(&place.root, &place.outside, seed);
     (0..100).for_each(|_| operations.step());
@@ -299,7 +327,7 @@ fn random_operations(base: &str, seed: u64, make: Make<'_>) {
     for round in 0..30 {
         for at in 0..100 {
             operations.step();
-            if (seed + at).is_multiple_of(1 + seed * 5) {
+            if (seed + at).is_multiple_of(every) {
                 replica.collect();
             }
         }

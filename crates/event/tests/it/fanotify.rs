@@ -13,7 +13,7 @@ use barograph_event::{
     FanotifyQueue, FileEvent,
 };
 
-use crate::conformance::{conforms, conforms_with_further_seeds};
+use crate::conformance::{conforms, conforms_at_the_same_time, conforms_with_further_seeds};
 use crate::replica::Replica;
 
 /// The limit of every wait: it is reached only if something is wrong.
@@ -48,12 +48,30 @@ fn it_conforms() {
 }
 
 #[test]
+fn it_conforms_while_the_tree_is_changed_by_another_thread() {
+    if group(Path::new("/tmp")).is_some() {
+        conforms_at_the_same_time(0..4, &mut |root| {
+            boxed(group(root).unwrap(), &FanotifyConfig::new(root))
+        });
+    }
+}
+
+#[test]
+#[ignore = "it takes minutes: run it with BAROGRAPH_SEEDS=30..230"]
+fn it_conforms_with_further_seeds_at_the_same_time() {
+    let seeds = std::env::var("BAROGRAPH_SEEDS").unwrap();
+    let (first, end) = seeds.split_once("..").unwrap();
+    let seeds = first.parse().unwrap()..end.parse().unwrap();
+    conforms_at_the_same_time(seeds, &mut |root| {
+        boxed(group(root).unwrap(), &FanotifyConfig::new(root))
+    });
+}
+
+#[test]
 #[ignore = "it takes minutes: run it with BAROGRAPH_SEEDS=30..230"]
 fn it_conforms_with_further_seeds() {
     if group(Path::new("/tmp")).is_some() {
-        conforms_with_further_seeds(|root| {
-            boxed(group(root).unwrap(), &FanotifyConfig::new(root))
-        });
+        conforms_with_further_seeds(|root| boxed(group(root).unwrap(), &FanotifyConfig::new(root)));
     }
 }
 

@@ -101,7 +101,10 @@ fn what_happened_while_the_collector_was_away_is_told_as_reconciled() {
         assert_eq!(told.last().unwrap().kind, EventKind::Reconciled);
         let between = &told[1..told.len() - 1];
         let is_marked = |flags: EventFlags| flags.has(EventFlags::RECONCILED);
-        assert!(between.iter().all(|event| is_marked(event.flags)), "{told:?}");
+        assert!(
+            between.iter().all(|event| is_marked(event.flags)),
+            "{told:?}"
+        );
         for (kind, name) in [
             (EventKind::Rename, "c/a"),
             (EventKind::Rename, "c/a/in/moved"),
@@ -114,7 +117,11 @@ fn what_happened_while_the_collector_was_away_is_told_as_reconciled() {
             (EventKind::Mkdir, "d"),
             (EventKind::Create, "d/new"),
         ] {
-            assert_eq!(replica.count(kind, &root.join(name)), 1, "{kind} {name}: {told:?}");
+            assert_eq!(
+                replica.count(kind, &root.join(name)),
+                1,
+                "{kind} {name}: {told:?}"
+            );
         }
         let shown = |e: &barograph_event::FileEvent| {
             let path = String::from_utf8_lossy(&e.path).into_owned();

@@ -12,7 +12,7 @@ use barograph_event::{Collected, Collector, EventFlags, EventKind, FileEvent, Ob
 /// The limit of every wait: it is reached only if something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Events that are shown of a failure.
-const LINES: usize = 600;
+const LINES: usize = 60;
 /// Events of one call of a collector.
 const EVENTS_MAX: usize = 1_000;
 
