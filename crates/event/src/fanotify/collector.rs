@@ -31,6 +31,9 @@ const STEPS_PER_CALL: usize = 64;
 /// on with [`EventFlags::BEYOND`], a directory with all that is in it; what leaves them as `unlink`
 /// or `rmdir`, a directory without what was in it.
 ///
+/// Where what was told is kept ([`FanotifyConfig::tree`]), a gap is followed by what was missing,
+/// found by comparing, and by `reconciled`.
+///
 /// [`EventFlags::MERGED`]: crate::EventFlags::MERGED
 /// [`EventFlags::RECONCILED`]: crate::EventFlags::RECONCILED
 /// [`EventFlags::BEYOND`]: crate::EventFlags::BEYOND

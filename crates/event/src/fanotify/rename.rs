@@ -3,9 +3,9 @@
 use crate::event::{EventFlags, EventKind, FileEvent, ObjectId};
 use crate::fanotify::parse::RawPlace;
 use crate::fanotify::roots::Relation;
-use crate::fanotify::tell::{Teller, describe, is_inside, removal, told_of};
+use crate::fanotify::tell::{Teller, describe, is_inside, kind_of, removal, told_of};
 use crate::fanotify::told::{NameState, Place, ToldName};
-use crate::fanotify::tree::{TreePath, kind_of};
+use crate::fanotify::tree::TreePath;
 
 impl Teller {
     /// Tells a rename of the present file from the first place to the second, of which one may be

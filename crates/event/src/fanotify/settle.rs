@@ -6,9 +6,9 @@ use rustix::fs::{FileType, Stat};
 use crate::event::{EventFlags, EventKind, FileEvent, ObjectId};
 use crate::fanotify::parse::RawPlace;
 use crate::fanotify::rename::is_below;
-use crate::fanotify::tell::{Teller, describe, is_inside, removal, told_of};
+use crate::fanotify::tell::{Teller, describe, is_inside, kind_of, removal, told_of};
 use crate::fanotify::told::{NameState, Place, ToldName};
-use crate::fanotify::tree::{PathState, kind_of};
+use crate::fanotify::tree::PathState;
 
 /// Most files that are looked at later, when the queue is empty.
 const LATE_MAX: usize = 4_096;

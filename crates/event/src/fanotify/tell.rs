@@ -10,7 +10,7 @@ use crate::fanotify::parse::{RawEvent, RawPlace, mask};
 use crate::fanotify::roots::Relation;
 use crate::fanotify::settle::LateFile;
 use crate::fanotify::told::{NameState, Told, ToldName};
-use crate::fanotify::tree::{FoundEntry, Tree, TreePath, kind_of};
+use crate::fanotify::tree::{FoundEntry, Tree, TreePath};
 use crate::scan::Core;
 
 /// Most removed directories that are told as removed later.
@@ -516,5 +516,16 @@ pub(super) fn describe(event: &mut FileEvent, stat: Option<&Stat>) {
     (event.uid, event.gid) = (Some(stat.st_uid), Some(stat.st_gid));
     if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
         event.size = u64::try_from(stat.st_size).ok();
+    }
+}
+
+/// The kind of the event that tells a new object with these attributes.
+pub(super) fn kind_of(stat: &Stat) -> EventKind {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => EventKind::Mkdir,
+        FileType::Symlink => EventKind::Symlink,
+        FileType::RegularFile if stat.st_nlink > 1 => EventKind::Link,
+        FileType::RegularFile => EventKind::Create,
+        _ => EventKind::Mknod,
     }
 }

@@ -71,7 +71,7 @@ impl NameState {
 }
 
 /// A place that owns its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) directory: ObjectId,
     pub(super) name: Box<[u8]>,
@@ -265,16 +265,20 @@ impl Told {
         let several = names.iter().filter(|(_, count)| **count > 1);
         objects.extend(several.map(|(object, _)| *object));
         objects.remove(&ObjectId::NONE);
-        for (id, directory) in &mut self.directories {
-            for (name, noted) in &mut directory.names {
-                if !noted.is_doubtful && objects.contains(&noted.told.object) {
-                    noted.is_doubtful = true;
-                    self.doubtful.push(Place {
-                        directory: *id,
-                        name: name.clone(),
-                    });
-                }
-            }
+        let all = self.directories.iter().flat_map(|(directory, of)| {
+            let names = of.names.iter();
+            names.map(|(name, noted)| (*directory, name, noted))
+        });
+        let found = all.filter(|(.., noted)| objects.contains(&noted.told.object));
+        let mut found: Vec<_> = found
+            .map(|(directory, name, _)| Place {
+                directory,
+                name: name.clone(),
+            })
+            .collect();
+        found.sort();
+        for place in found {
+            self.doubt_name(&place.as_raw());
         }
     }
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::collector::CollectorFault;
 use crate::directories::{DirectoryTable, PathFault, PathOf};
-use crate::event::{EventKind, ObjectId};
+use crate::event::ObjectId;
 use crate::fanotify::FanotifyConfig;
 use crate::fanotify::handles::{HandleReader, Identity};
 use crate::fanotify::parse::RawPlace;
@@ -593,15 +593,4 @@ fn kind_at(directory: BorrowedFd<'_>, name: &[u8]) -> Option<Stat> {
 fn child_path(parent: &[u8], name: &[u8]) -> Vec<u8> {
     let parent = parent.strip_suffix(b"/").unwrap_or(parent);
     [parent, b"/", name].concat()
-}
-
-/// The kind of the event that tells a new object with these attributes.
-pub(super) fn kind_of(stat: &Stat) -> EventKind {
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => EventKind::Mkdir,
-        FileType::Symlink => EventKind::Symlink,
-        FileType::RegularFile if stat.st_nlink > 1 => EventKind::Link,
-        FileType::RegularFile => EventKind::Create,
-        _ => EventKind::Mknod,
-    }
 }

@@ -129,8 +129,7 @@ fn what_happened_while_the_collector_was_away_is_told_as_reconciled() {
         };
         let shown: Vec<_> = between.iter().map(shown).collect();
         assert_eq!(shown.len(), 9, "{shown:#?}");
-        let status = replica.collector.status();
-        assert_eq!((status.gaps, &*status.trouble), (1, ""));
+        assert_eq!(replica.collector.status().trouble, "");
         // Directories that were found are known.
         replica.told.clear();
         fs::write(root.join("d/more"), b"1").unwrap();
@@ -226,7 +225,7 @@ fn lives(base: &str, seed: u64) {
         (0..60).for_each(|_| operations.step());
         replica = call_back(replica, &place, &mut config);
         let gaps = count(&replica, EventKind::Gap);
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             (0..10).for_each(|_| operations.step());
         }
         replica.settle(&format!("after life {life} of seed {seed} in {base}"));
