@@ -16,6 +16,10 @@ use barograph_event::{
 use crate::conformance::{conforms, conforms_at_the_same_time, conforms_with_further_seeds};
 use crate::replica::Replica;
 
+/// Seeds that have once ended with a wrong size, or with a file that was told as a directory: trees
+/// move in and out of the root, and events are read late.
+pub(crate) const FURTHER_SEEDS: [u64; 7] = [7, 13, 16, 20, 26, 28, 29];
+
 /// The limit of every wait: it is reached only if something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -43,7 +47,9 @@ pub(crate) fn boxed(group: FanotifyGroup, config: &FanotifyConfig) -> Box<dyn Co
 #[test]
 fn it_conforms() {
     if group(Path::new("/tmp")).is_some() {
-        conforms(|root| boxed(group(root).unwrap(), &FanotifyConfig::new(root)));
+        conforms(&FURTHER_SEEDS, |root| {
+            boxed(group(root).unwrap(), &FanotifyConfig::new(root))
+        });
     }
 }
 

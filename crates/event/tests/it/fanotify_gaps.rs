@@ -9,7 +9,7 @@ use barograph_event::{
 };
 
 use crate::conformance::{Place, conforms};
-use crate::fanotify::{boxed, group};
+use crate::fanotify::{FURTHER_SEEDS, boxed, group};
 use crate::operations::Operations;
 use crate::replica::Replica;
 
@@ -40,7 +40,7 @@ fn it_conforms_while_it_keeps_what_was_told() {
     }
     let state = tempfile::tempdir().unwrap();
     let mut opened = 0;
-    conforms(|root| {
+    conforms(&FURTHER_SEEDS, |root| {
         opened += 1;
         let snapshot = state.path().join(opened.to_string());
         boxed(group(root).unwrap(), &keeping(root, &snapshot))
