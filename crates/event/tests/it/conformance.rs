@@ -18,7 +18,8 @@ use crate::replica::Replica;
 const SEEDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
 /// Checks a collector. `make` opens it for the directory that it is given; it may keep files of
-/// its own elsewhere. `further_seeds` are run beside those of all collectors. Events that were told by comparing are not expected, but allowed.
+/// its own elsewhere. `further_seeds` are run beside those of all collectors. Events that were told
+/// by comparing are not expected, but allowed.
 pub(crate) fn conforms(further_seeds: &[u64], mut make: impl FnMut(&Path) -> Box<dyn Collector>) {
     for base in ["/dev/shm", "/tmp"] {
         let make: &mut dyn FnMut(&Path) -> Box<dyn Collector> = &mut make;
