@@ -179,6 +179,14 @@ impl DirectoryTable {
         below.map(|at| self.id_of(at)).collect()
     }
 
+    /// The directories whose path does not begin at a root. It looks at all directories.
+    pub(crate) fn astray(&self) -> Vec<ObjectId> {
+        let used = (0..self.used).filter(|at| self.slot(*at).name != NAMELESS);
+        let ids = used.map(|at| self.id_of(at));
+        ids.filter(|id| matches!(self.path(*id), PathOf::From(..)))
+            .collect()
+    }
+
     fn place(
         &mut self,
         id: ObjectId,

@@ -17,13 +17,18 @@
 mod collector;
 mod group;
 mod handles;
+mod known;
 mod parse;
+mod rename;
 mod roots;
-mod run;
+mod settle;
 mod tell;
+mod told;
 mod tree;
 
 use std::path::PathBuf;
+
+use crate::scan::TreeConfig;
 
 pub use collector::FanotifyCollector;
 pub use group::{FanotifyGroup, FanotifyQueue};
@@ -52,6 +57,10 @@ pub struct FanotifyConfig {
     /// Whether events are missing before the start, since there was an earlier life: then the first
     /// event is a gap.
     pub starts_with_gap: bool,
+    /// What is kept of the tree, so that events that were lost are found by comparing: then a gap
+    /// is followed by what was missing and by `reconciled`. `None` keeps nothing, and a gap stays
+    /// open. It needs the base as the only root.
+    pub tree: Option<TreeConfig>,
 }
 
 impl FanotifyConfig {
@@ -72,6 +81,7 @@ impl FanotifyConfig {
             ignored_pids: Vec::new(),
             looks_at_files: true,
             starts_with_gap: false,
+            tree: None,
         }
     }
 }

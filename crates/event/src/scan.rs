@@ -18,6 +18,7 @@ mod walk;
 pub use config::{EventKinds, Mounts, TreeConfig};
 pub(crate) use core::{Core, is_root};
 pub(crate) use names::Names;
+pub(crate) use place::Identify;
 pub(crate) use tree::Name;
 pub(crate) use walk::{Mode, Walk, Walked, Watcher, forget, is_within};
 

@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 use crate::collector::{Collected, Collector, CollectorFault, CollectorStatus};
-use crate::event::{EventFlags, EventKind, FileEvent};
+use crate::event::{EventKind, FileEvent};
+use crate::fanotify::known;
 use crate::fanotify::parse::{self, RawEvent, RawFault, mask};
 use crate::fanotify::tell::Teller;
 use crate::fanotify::tree::Tree;
 use crate::fanotify::{FanotifyConfig, FanotifyGroup};
+use crate::scan::Core;
 
 /// Most bytes that are read from the group at once.
 const READ_BYTES: usize = 128 << 10;
@@ -28,10 +30,18 @@ const STEPS_PER_CALL: usize = 64;
 /// What comes into the roots from elsewhere in the file system is told as `create`, `mkdir` and so
 /// on with [`EventFlags::BEYOND`], a directory with all that is in it; what leaves them as `unlink`
 /// or `rmdir`, a directory without what was in it.
+///
+/// Where what was told is kept ([`FanotifyConfig::tree`]), a gap is followed by what was missing,
+/// found by comparing, and by `reconciled`.
+///
+/// [`EventFlags::MERGED`]: crate::EventFlags::MERGED
+/// [`EventFlags::RECONCILED`]: crate::EventFlags::RECONCILED
+/// [`EventFlags::BEYOND`]: crate::EventFlags::BEYOND
 pub struct FanotifyCollector {
     group: OwnedFd,
     base: PathBuf,
     lacks: Vec<String>,
+    has_begun: bool,
     teller: Teller,
     held: HeldBytes,
     held_bytes_max: usize,
@@ -41,7 +51,6 @@ pub struct FanotifyCollector {
     gaps: u64,
     /// Number of the walk during which there was a gap.
     gap_walk: u64,
-    is_compare_due: bool,
     /// The last error of the file system, and how many there were.
     error: Option<(i32, u64)>,
 }
@@ -62,64 +71,60 @@ impl FanotifyCollector {
     ///
     /// # Errors
     ///
-    /// A root is not below the base, or is on another file system; or there is no `/proc`.
+    /// A root is not below the base, or is on another file system; there is no `/proc`; or what was
+    /// told before cannot be read.
     pub fn new(group: FanotifyGroup, config: &FanotifyConfig) -> Result<Self, CollectorFault> {
         let tree = Tree::open(group.base, config)?;
+        let known = config.tree.as_ref().map(|kept| {
+            let reader = tree.reader().map_err(|source| CollectorFault::Io {
+                what: "find the file handle of",
+                path: config.base.clone(),
+                source,
+            });
+            known::open(config, kept, reader?)
+        });
+        let known = known.transpose()?;
+        let is_gap = config.starts_with_gap && !known.as_ref().is_some_and(Core::is_known);
         let mut collector = Self {
             group: group.group,
             base: config.base.clone(),
             lacks: group.lacks,
-            teller: Teller::new(tree, config),
+            has_begun: false,
+            teller: Teller::new(tree, known, config),
             held: HeldBytes::default(),
             held_bytes_max: config.held_bytes_max,
             waiting: VecDeque::new(),
             monotonic_ns: 0,
             gaps: 0,
             gap_walk: 0,
-            is_compare_due: false,
             error: None,
         };
-        if config.starts_with_gap {
-            collector.note_gap();
+        if is_gap {
+            collector.tell_gap();
         }
         Ok(collector)
     }
 
-    /// Whether events were lost, so that the tree is to be compared with what was known. What is
-    /// found is given to [`Self::tell_reconciled`], and [`Self::note_compared`] ends it.
-    pub fn compare_due(&self) -> bool {
-        self.is_compare_due
-    }
-
-    /// Takes events that comparing has found. The next calls of [`Collector::collect`] give them,
-    /// numbered and marked as reconciled.
-    pub fn tell_reconciled(&mut self, found: impl IntoIterator<Item = FileEvent>) {
-        self.waiting
-            .extend(found.into_iter().map(|event| FileEvent {
-                flags: event.flags.with(EventFlags::RECONCILED),
-                ..event
-            }));
-    }
-
-    /// Takes in that comparing has ended: an event `reconciled` follows.
-    pub fn note_compared(&mut self) {
-        self.is_compare_due = false;
-        self.waiting
-            .push_back(FileEvent::new(EventKind::Reconciled, 0, 0));
-    }
-
-    fn note_gap(&mut self) {
+    /// Tells a gap that nothing ends, since nothing is known to compare with.
+    fn tell_gap(&mut self) {
         self.gaps += 1;
-        self.is_compare_due = true;
         self.waiting.push_back(FileEvent::new(EventKind::Gap, 0, 0));
     }
 
+    /// Tells a gap, and has the tree compared with what was told of it.
+    fn note_gap(&mut self, detail: &str, events: &mut Vec<FileEvent>) {
+        if !self.teller.begin_comparing(detail, events) {
+            self.tell_gap();
+            self.tell_waiting(events, usize::MAX);
+        }
+    }
+
     /// Notes a gap, one at most for each walk.
-    fn note_gap_of_walk(&mut self) {
+    fn note_gap_of_walk(&mut self, events: &mut Vec<FileEvent>) {
         let walks = self.teller.tree.walks();
         if self.gap_walk != walks {
             self.gap_walk = walks;
-            self.note_gap();
+            self.note_gap("there were too many events during a walk", events);
         }
     }
 
@@ -146,9 +151,74 @@ impl FanotifyCollector {
         }
     }
 
+    /// Tells what there is, up to a number of events.
+    fn tell_all(
+        &mut self,
+        events: &mut Vec<FileEvent>,
+        max: usize,
+    ) -> Result<Collected, CollectorFault> {
+        let (mut has_walked, mut has_compared) = (false, false);
+        loop {
+            if events.len() >= max {
+                return Ok(Collected::More);
+            }
+            if self.teller.tree.is_walking() && !has_walked {
+                // The queue of the kernel takes more memory than what is held here.
+                while self.is_held() && self.read()? {}
+                self.walk(events, max);
+                has_walked = true;
+            }
+            if self.is_held() {
+                return Ok(self.outcome());
+            }
+            if !self.teller.tree.is_walking() && !has_compared {
+                has_compared = true;
+                if !self.compare(events, max) {
+                    // What compares knows when it can go on.
+                    return Ok(Collected::All);
+                }
+            }
+            if self.held.chunks.is_empty() && !self.read()? {
+                self.teller.settle(events, self.monotonic_ns);
+                return Ok(self.outcome());
+            }
+            self.tell_chunk(events, max)?;
+        }
+    }
+
+    /// Compares a little. `false` if a directory is compared partly: events that follow are about
+    /// names of it that are not told yet.
+    fn compare(&mut self, events: &mut Vec<FileEvent>, max: usize) -> bool {
+        for _ in 0..STEPS_PER_CALL {
+            if events.len() >= max || !self.teller.compare_more(events) {
+                break;
+            }
+        }
+        !self.teller.is_within_directory()
+    }
+
+    /// Begins a call. The first one takes the directories of an earlier life.
+    fn begin(&mut self, now: (i64, i64), events: &mut Vec<FileEvent>) {
+        let teller = &mut self.teller;
+        if let Some(core) = teller.core.as_mut().filter(|_| !self.has_begun)
+            && core.is_known()
+        {
+            // Of what had left the tree, some may be known still.
+            for directory in core.tree.table.astray() {
+                core.tree.table.remove(directory);
+                core.tree.known.clear(directory);
+            }
+            teller.tree.take_table(&mut core.tree.table);
+            teller.index_next = teller.index_next.max(core.tree.index_next);
+        }
+        self.has_begun = true;
+        teller.begin_call(now, events);
+    }
+
     /// Whether there is more to do, when nothing can be read.
     fn outcome(&self) -> Collected {
-        match self.teller.tree.due_ns() <= self.monotonic_ns {
+        let due_ns = self.teller.tree.due_ns().min(self.teller.due_ns());
+        match due_ns <= self.monotonic_ns {
             true => Collected::More,
             false => Collected::All,
         }
@@ -209,7 +279,7 @@ impl FanotifyCollector {
         }
         if is_walking && self.teller.unresolved > unresolved {
             // There was no room to hold events until their directories are known.
-            self.note_gap_of_walk();
+            self.note_gap_of_walk(events);
         }
         if self.held.done < chunk.len() {
             self.held.chunks.push_front(chunk);
@@ -261,12 +331,11 @@ impl FanotifyCollector {
 
     /// Takes in that events were lost.
     fn lose(&mut self, events: &mut Vec<FileEvent>) {
-        self.note_gap();
-        self.tell_waiting(events, usize::MAX);
-        self.teller.begin_anew();
+        self.teller.begin_anew(events);
+        self.note_gap("the queue of the kernel was full", events);
     }
 
-    fn trouble(&self) -> String {
+    fn trouble(&self, kept: String) -> String {
         let tree = &self.teller.tree;
         let mut parts = self.lacks.clone();
         if let Some((error, count)) = self.error {
@@ -296,6 +365,15 @@ impl FanotifyCollector {
                     .to_owned(),
             );
         }
+        if self.gaps > 0 {
+            parts.push(format!(
+                "events were lost {} times, and are not found again, since nothing is kept to \
+                 compare with",
+                self.gaps
+            ));
+        }
+        parts.push(kept);
+        parts.retain(|part| !part.is_empty());
         parts.join("; ")
     }
 }
@@ -310,31 +388,31 @@ impl Collector for FanotifyCollector {
         (self.teller.ts, self.monotonic_ns) = now;
         let max = events.len().saturating_add(events_max);
         self.tell_waiting(events, max);
-        let mut has_walked = false;
-        loop {
-            if events.len() >= max {
-                return Ok(Collected::More);
-            }
-            if self.teller.tree.is_walking() && !has_walked {
-                // The queue of the kernel takes more memory than what is held here.
-                while self.is_held() && self.read()? {}
-                self.walk(events, max);
-                has_walked = true;
-            }
-            if self.is_held() {
-                return Ok(self.outcome());
-            }
-            if self.held.chunks.is_empty() && !self.read()? {
-                self.teller.settle(events);
-                return Ok(self.outcome());
-            }
-            self.tell_chunk(events, max)?;
+        self.begin(now, events);
+        let outcome = self.tell_all(events, max);
+        let kept = self.teller.end_call();
+        outcome.map(|collected| match kept {
+            Collected::More => kept,
+            Collected::All => collected,
+        })
+    }
+
+    fn acknowledge(&mut self, index: u64) -> Result<(), CollectorFault> {
+        // The kernel forgets an event when it is read; what is known of the tree does not.
+        match &mut self.teller.core {
+            Some(core) => core.acknowledge(index),
+            None => Ok(()),
         }
     }
 
-    fn acknowledge(&mut self, _index: u64) -> Result<(), CollectorFault> {
-        // The kernel forgets an event when it is read.
-        Ok(())
+    fn learns_from(&self) -> Option<(u64, i64)> {
+        self.teller.core.as_ref()?.learns_from()
+    }
+
+    fn learn(&mut self, event: &FileEvent) {
+        if let Some(core) = &mut self.teller.core {
+            core.learn(event);
+        }
     }
 
     fn readable(&self) -> Option<BorrowedFd<'_>> {
@@ -342,23 +420,29 @@ impl Collector for FanotifyCollector {
     }
 
     fn due_ns(&self) -> i64 {
-        match self.waiting.is_empty() {
-            true => self.teller.tree.due_ns(),
+        let due_ns = match self.waiting.is_empty() {
+            true => self.teller.tree.due_ns().min(self.teller.due_ns()),
             false => 0,
-        }
+        };
+        let core = self.teller.core.as_ref();
+        due_ns.min(core.map_or(i64::MAX, |core| core.due_ns()))
     }
 
     fn status(&self) -> CollectorStatus {
+        let kept = self.teller.core.as_ref();
+        let kept = kept
+            .map(|core| core.status(0, String::new()))
+            .unwrap_or_default();
         CollectorStatus {
             directories: self.teller.tree.len() as u64,
             watches: 1,
             events: self.teller.events,
-            gaps: self.gaps,
+            gaps: self.gaps + kept.gaps,
             reconciled: self.teller.reconciled,
             unresolved: self.teller.unresolved,
             senseless: self.teller.senseless,
-            is_walking: self.teller.tree.is_walking(),
-            trouble: self.trouble(),
+            is_walking: self.teller.tree.is_walking() || kept.is_walking,
+            trouble: self.trouble(kept.trouble),
         }
     }
 }
@@ -420,24 +504,18 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_is_a_gap_and_comparing_ends_it() {
+    fn an_overflow_is_a_gap_and_without_a_snapshot_it_stays_open() {
         let (mut collector, mut to, _dir) = piped();
         let overflow = encode::event(mask::Q_OVERFLOW, 0, &[]);
         to.write_all(&overflow).unwrap();
-        assert!(!collector.compare_due());
         assert_eq!(kinds(&mut collector), (vec![EventKind::Gap], Ok(())));
-        assert!(collector.compare_due());
-        assert_eq!(collector.status().gaps, 1);
-        collector.tell_reconciled([FileEvent::new(EventKind::Create, 0, 9)]);
-        collector.note_compared();
-        assert_eq!(collector.due_ns(), 0);
-        let mut events = Vec::new();
-        collector.collect(&mut events, 100, (7, 7)).unwrap();
-        let told: Vec<_> = events.iter().map(|e| (e.kind, e.index, e.ts)).collect();
-        let expected = [(EventKind::Create, 2, 9), (EventKind::Reconciled, 3, 7)];
-        assert_eq!(told, expected);
-        assert!(events[0].flags.has(EventFlags::RECONCILED) && !collector.compare_due());
-        assert_eq!(collector.status().reconciled, 1);
+        let status = collector.status();
+        assert_eq!(status.gaps, 1);
+        assert!(
+            status.trouble.contains("lost 1 times"),
+            "{}",
+            status.trouble
+        );
     }
 
     #[test]

@@ -7,11 +7,13 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::Stat;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 
 use crate::event::ObjectId;
 use crate::fanotify::parse::{FileHandle, HANDLE_BYTES_MAX};
+use crate::scan::Identify;
 
 /// Most watches at once.
 const WATCHES_MAX: usize = 512;
@@ -19,12 +21,27 @@ const WATCHES_MAX: usize = 512;
 /// What was found for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// The identity of the object.
-    Known(ObjectId),
+    /// The identity of the object, and the low half of its inode number if it is known.
+    Known(ObjectId, Option<u32>),
     /// There is no such name, or it is on another file system.
     Gone,
     /// This process may not read the object, or it has no handle.
     Refused,
+}
+
+impl Identity {
+    /// The identity; [`ObjectId::NONE`] if it is not known.
+    pub(super) fn id(self) -> ObjectId {
+        match self {
+            Self::Known(id, _) => id,
+            Self::Gone | Self::Refused => ObjectId::NONE,
+        }
+    }
+
+    /// Whether these attributes, which were read at another time, are of the same object.
+    pub(super) fn is_of(self, stat: &Stat) -> bool {
+        matches!(self, Self::Known(_, inode) if inode.is_none_or(|of| of == stat.st_ino as u32))
+    }
 }
 
 /// A reader of identities in one file system.
@@ -37,6 +54,8 @@ pub(super) struct HandleReader {
     /// Words of handles that were the inode number for all objects so far, as bits. File systems
     /// have it at one place.
     inode_words: Cell<u32>,
+    /// Whether the inode numbers that the kernel shows are those of `stat`.
+    shows_inode: bool,
 }
 
 impl HandleReader {
@@ -47,6 +66,7 @@ impl HandleReader {
             fsid: rustix::fs::fstatvfs(base)?.f_fsid,
             device: Vec::new(),
             inode_words: Cell::new(u32::MAX),
+            shows_inode: false,
         };
         let path = format!("/proc/self/fd/{}/.", base.as_raw_fd());
         let watch = inotify::add_watch(&reader.inotify, path, WatchFlags::DELETE_SELF)?;
@@ -62,10 +82,12 @@ impl HandleReader {
         reader.device = shown.device.to_vec();
         let id = shown.id(reader.fsid);
         reader.learn_inode_words(&shown);
+        reader.shows_inode = rustix::fs::fstat(base)?.st_ino as u32 == shown.inode;
         Ok((reader, id))
     }
 
-    /// The identities of names in a directory; symbolic links are not followed.
+    /// The identities of names in a directory, or of absolute paths; symbolic links are not
+    /// followed.
     ///
     /// # Errors
     ///
@@ -107,7 +129,10 @@ impl HandleReader {
         let mut watches = Vec::with_capacity(names.len());
         let start = found.len();
         for name in names {
-            let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+            let mut path = match name.first() {
+                Some(b'/') => Vec::new(),
+                _ => format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes(),
+            };
             path.extend(name);
             let flags = WatchFlags::DELETE_SELF | WatchFlags::DONT_FOLLOW;
             match inotify::add_watch(&self.inotify, &path[..], flags) {
@@ -147,7 +172,8 @@ impl HandleReader {
             for (at, _) in at.filter(|(_, watch)| **watch == Some(shown.watch)) {
                 if shown.device == self.device {
                     self.learn_inode_words(&shown);
-                    found[start + at] = Identity::Known(shown.id(self.fsid));
+                    let inode = self.shows_inode.then_some(shown.inode);
+                    found[start + at] = Identity::Known(shown.id(self.fsid), inode);
                 }
             }
         }
@@ -166,6 +192,24 @@ impl HandleReader {
         }
         let mut bytes = [0; 4096];
         while rustix::io::read(&self.inotify, &mut bytes).is_ok_and(|count| count > 0) {}
+    }
+}
+
+impl Identify for HandleReader {
+    fn identity(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        inode: u64,
+    ) -> rustix::io::Result<ObjectId> {
+        let found = self.identities(directory, &[name.to_vec()]);
+        // There is no room for a watch now.
+        let found = found.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
+        match found[..] {
+            [Identity::Known(id, seen)] if seen.is_none_or(|seen| seen == inode as u32) => Ok(id),
+            [Identity::Refused] => Err(Errno::ACCESS),
+            _ => Err(Errno::STALE),
+        }
     }
 }
 
@@ -283,11 +327,12 @@ mod tests {
         assert_ne!(found[700], found[702]);
         let known = found
             .iter()
-            .filter(|found| matches!(found, Identity::Known(_)));
+            .filter(|found| matches!(found, Identity::Known(..)));
         assert_eq!(known.count(), 703);
-        assert!(!found.contains(&Identity::Known(id)));
+        let is_directory = |found: &Identity| matches!(found, Identity::Known(of, _) if *of == id);
+        assert!(!found.iter().any(is_directory));
         let itself = reader.identities(file.as_fd(), &[b".".to_vec()]).unwrap();
-        assert_eq!(itself, [Identity::Known(id)]);
+        assert!(itself.len() == 1 && is_directory(&itself[0]), "{itself:?}");
         // Both ext4 and tmpfs have the inode number in their handles.
         assert_eq!(reader.inode_words.get().count_ones(), 1);
         let mut different: Vec<_> = found.iter().map(|found| format!("{found:?}")).collect();

@@ -10,11 +10,12 @@ use rustix::io::Errno;
 
 use crate::collector::CollectorFault;
 use crate::directories::{DirectoryTable, PathFault, PathOf};
-use crate::event::{EventKind, ObjectId};
+use crate::event::ObjectId;
 use crate::fanotify::FanotifyConfig;
 use crate::fanotify::handles::{HandleReader, Identity};
 use crate::fanotify::parse::RawPlace;
 use crate::fanotify::roots::{Relation, Roots};
+use crate::fanotify::told::Place;
 
 /// Most entries of a directory that one step of a walk takes.
 const ENTRIES_PER_STEP: usize = 512;
@@ -46,6 +47,8 @@ pub(super) struct Tree {
     astray: Vec<WalkItem>,
     retry_ns: i64,
     moved_out: usize,
+    /// Directories that were forgotten since [`Self::take_forgotten`] was called.
+    forgotten: Vec<ObjectId>,
     /// Number of walks so far.
     walks: u64,
     /// Directories that this process may not read.
@@ -86,18 +89,18 @@ pub(super) struct TreePath {
     pub(super) relation: Relation,
 }
 
-/// What there is at a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PlaceState {
+/// What there is at a path.
+pub(super) enum PathState {
     /// Nothing.
     Empty,
-    /// The object in question.
-    Same,
-    /// Another object, or one that cannot be looked at.
-    Other,
+    /// An object with its attributes.
+    There(ObjectId, Stat),
+    /// Something that cannot be looked at.
+    Hidden,
 }
 
 impl Tree {
+    /// What is known at first: nothing but the base.
     pub(super) fn open(base: OwnedFd, config: &FanotifyConfig) -> Result<Self, CollectorFault> {
         let roots = Roots::new(&config.base, &config.roots)?;
         let (reader, base_id) =
@@ -118,6 +121,7 @@ impl Tree {
             astray: Vec::new(),
             retry_ns: 0,
             moved_out: 0,
+            forgotten: Vec::new(),
             walks: 0,
             unreadable: 0,
             is_full: false,
@@ -125,6 +129,24 @@ impl Tree {
         tree.require_one_file_system()?;
         tree.learn_anew();
         Ok(tree)
+    }
+
+    /// Takes the directories from an earlier life, instead of learning them by a walk.
+    pub(super) fn take_table(&mut self, table: &mut DirectoryTable) {
+        self.todo.clear();
+        std::mem::swap(&mut self.table, table);
+        let placed = self.table.insert_root(self.base_id, self.roots.base());
+        self.is_full = placed == Err(PathFault::Full);
+    }
+
+    /// Lends the directories, or takes them back.
+    pub(super) fn exchange_table(&mut self, table: &mut DirectoryTable) {
+        std::mem::swap(&mut self.table, table);
+    }
+
+    /// Another reader of identities.
+    pub(super) fn reader(&self) -> io::Result<HandleReader> {
+        HandleReader::open(self.base.as_fd()).map(|(reader, _)| reader)
     }
 
     /// Refuses roots on other file systems, which the mark does not see.
@@ -150,6 +172,7 @@ impl Tree {
         self.table = DirectoryTable::new(self.directories_max);
         self.todo.clear();
         self.astray.clear();
+        self.forgotten.clear();
         (self.current, self.moved_out, self.unreadable) = (None, 0, 0);
         let placed = self.table.insert_root(self.base_id, self.roots.base());
         self.is_full = placed == Err(PathFault::Full);
@@ -164,6 +187,11 @@ impl Tree {
     /// Whether directories may be unknown that are below the roots.
     pub(super) fn is_partial(&self) -> bool {
         self.is_walking() || self.is_full || self.unreadable > 0 || !self.astray.is_empty()
+    }
+
+    /// Whether some directories were not found where they should be.
+    pub(super) fn is_astray(&self) -> bool {
+        !self.astray.is_empty()
     }
 
     /// The roots that are not there.
@@ -187,7 +215,7 @@ impl Tree {
     }
 
     /// Whether the whole path of a directory is known.
-    fn has_path(&self, directory: ObjectId) -> bool {
+    pub(super) fn has_path(&self, directory: ObjectId) -> bool {
         self.table.has(directory) && matches!(self.table.path(directory), PathOf::Whole(_))
     }
 
@@ -197,9 +225,18 @@ impl Tree {
     }
 
     /// The place of a directory.
-    pub(super) fn place(&self, directory: ObjectId) -> Option<(ObjectId, Vec<u8>)> {
+    pub(super) fn place(&self, directory: ObjectId) -> Option<Place> {
         let (parent, name) = self.table.get(directory)?;
-        Some((parent?, name.to_vec()))
+        Some(Place {
+            directory: parent?,
+            name: name.into(),
+        })
+    }
+
+    /// The length of the path of a directory, as far as it is known.
+    pub(super) fn path_bytes(&self, directory: ObjectId) -> usize {
+        let (PathOf::Whole(path) | PathOf::From(_, path)) = self.table.path(directory);
+        path.len()
     }
 
     /// The path of a place; `None` if it is not below the base or is not known.
@@ -249,8 +286,22 @@ impl Tree {
     pub(super) fn forget_outside(&mut self) {
         for directory in self.table.below(OUTSIDE) {
             self.table.remove(directory);
+            self.forgotten.push(directory);
         }
         self.moved_out = 0;
+    }
+
+    /// Forgets a directory and all that is below it, so that all of it is found anew.
+    pub(super) fn forget_tree(&mut self, directory: ObjectId) {
+        if self.table.has(directory) && directory != self.base_id {
+            let _ = self.table.insert(directory, OUTSIDE, b"?");
+            self.forget_outside();
+        }
+    }
+
+    /// Takes the directories that were forgotten since the last call.
+    pub(super) fn take_forgotten(&mut self) -> Vec<ObjectId> {
+        std::mem::take(&mut self.forgotten)
     }
 
     /// Takes in that a directory was removed.
@@ -298,30 +349,64 @@ impl Tree {
         self.reader.inode(handle)
     }
 
-    /// What there is at a place.
-    pub(super) fn state(&self, place: &RawPlace<'_>, target: ObjectId) -> PlaceState {
-        let Some(found) = self.path(place) else {
-            return PlaceState::Other;
+    /// What there is at names in a directory; `None` if the directory is not where it is known to
+    /// be, as a later event will say.
+    ///
+    /// # Errors
+    ///
+    /// There is no room to look now.
+    pub(super) fn look_in(
+        &self,
+        directory: ObjectId,
+        names: &[&[u8]],
+    ) -> io::Result<Option<Vec<PathState>>> {
+        let PathOf::Whole(path) = self.table.path(directory) else {
+            return Ok(None);
         };
-        let relative = self.roots.relative(&found.path);
-        match rustix::fs::statat(&self.base, relative, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT | Errno::NOTDIR) => return PlaceState::Empty,
-            Err(_) => return PlaceState::Other,
-            Ok(_) => {}
+        let opened = match self.open_at(&path, OFlags::PATH) {
+            Ok(opened) => opened,
+            Err(errno) if is_passing(errno) => return Err(errno.into()),
+            Err(_) => return Ok(None),
+        };
+        let wanted: Vec<_> = [&b"."[..]]
+            .iter()
+            .chain(names)
+            .map(|name| name.to_vec())
+            .collect();
+        let found = self.reader.identities(opened.as_fd(), &wanted)?;
+        if found.first().is_none_or(|found| found.id() != directory) {
+            return Ok(None);
         }
-        let names = [relative.to_vec()];
-        match self.reader.identities(self.base.as_fd(), &names).as_deref() {
-            Ok([Identity::Known(id)]) if *id == target => PlaceState::Same,
-            Ok([Identity::Gone]) => PlaceState::Empty,
-            _ => PlaceState::Other,
-        }
+        let found = wanted.iter().zip(found).skip(1);
+        let states = found.map(|(name, identity)| {
+            match rustix::fs::statat(&opened, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if identity.is_of(&stat) => PathState::There(identity.id(), stat),
+                Err(Errno::NOENT) => PathState::Empty,
+                Ok(_) | Err(_) => PathState::Hidden,
+            }
+        });
+        Ok(Some(states.collect()))
+    }
+
+    fn open_at(&self, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        rustix::fs::openat2(
+            &self.base,
+            self.roots.relative(path),
+            flags | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV,
+        )
     }
 
     /// Whether an object is at a path.
     pub(super) fn is_at(&self, path: &[u8], target: ObjectId) -> bool {
+        let Some(stat) = self.stat(path) else {
+            return false;
+        };
         let names = [self.roots.relative(path).to_vec()];
         let found = self.reader.identities(self.base.as_fd(), &names);
-        found.is_ok_and(|found| found == [Identity::Known(target)])
+        let is_it = |found: &Identity| found.id() == target && found.is_of(&stat);
+        found.is_ok_and(|found| found.first().is_some_and(is_it))
     }
 
     /// Goes on with the walk by one directory, or by some entries of a large one. What is to be
@@ -385,13 +470,7 @@ impl Tree {
         if self.roots.relation(&path) == Relation::Beside {
             return Ok(None);
         }
-        let opened = rustix::fs::openat2(
-            &self.base,
-            self.roots.relative(&path),
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV,
-        );
+        let opened = self.open_at(&path, OFlags::RDONLY);
         match opened.and_then(Dir::new) {
             Ok(entries) => Ok(Some(OpenDirectory {
                 item,
@@ -399,9 +478,7 @@ impl Tree {
                 entries,
                 is_it: false,
             })),
-            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN)) => {
-                Err(errno.into())
-            }
+            Err(errno) if is_passing(errno) => Err(errno.into()),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
                 self.note_astray(item);
                 Ok(None)
@@ -441,7 +518,8 @@ impl Tree {
         }
         let directory = open.entries.fd()?;
         let identities = self.reader.identities(directory, &names)?;
-        if !open.is_it && identities.first() != Some(&Identity::Known(open.item.directory)) {
+        let is_meant = |found: &Identity| found.id() == open.item.directory;
+        if !open.is_it && !identities.first().is_some_and(is_meant) {
             self.note_astray(open.item);
             return Ok(true);
         }
@@ -466,8 +544,9 @@ impl Tree {
     ) {
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         let target = match identity {
-            Identity::Known(id) => id,
-            Identity::Gone => return,
+            Identity::Known(id, _) if identity.is_of(&stat) => id,
+            // Another object has come there since, which an event will tell.
+            Identity::Known(..) | Identity::Gone => return,
             Identity::Refused => ObjectId::NONE,
         };
         let path = child_path(parent_path, name);
@@ -483,6 +562,8 @@ impl Tree {
                 // Events have told it elsewhere, and further ones will bring it here.
                 return;
             }
+            // What was known below it was told as gone.
+            self.forget_tree(target);
             self.insert(target, &place);
             self.walk(target, item.tells);
         }
@@ -497,6 +578,14 @@ impl Tree {
     }
 }
 
+/// Whether an error passes by itself.
+fn is_passing(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN
+    )
+}
+
 fn kind_at(directory: BorrowedFd<'_>, name: &[u8]) -> Option<Stat> {
     rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()
 }
@@ -504,15 +593,4 @@ fn kind_at(directory: BorrowedFd<'_>, name: &[u8]) -> Option<Stat> {
 fn child_path(parent: &[u8], name: &[u8]) -> Vec<u8> {
     let parent = parent.strip_suffix(b"/").unwrap_or(parent);
     [parent, b"/", name].concat()
-}
-
-/// The kind of the event that tells a new object with these attributes.
-pub(super) fn kind_of(stat: &Stat) -> EventKind {
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => EventKind::Mkdir,
-        FileType::Symlink => EventKind::Symlink,
-        FileType::RegularFile if stat.st_nlink > 1 => EventKind::Link,
-        FileType::RegularFile => EventKind::Create,
-        _ => EventKind::Mknod,
-    }
 }

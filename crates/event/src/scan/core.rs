@@ -100,6 +100,11 @@ impl Core {
         Some((index, self.tree.known.made_ns().saturating_sub(MADE_NS)))
     }
 
+    /// Whether an earlier life has left what it knew.
+    pub(crate) fn is_known(&self) -> bool {
+        self.tree.known.index_next().is_some()
+    }
+
     /// Takes in an event of an earlier life.
     pub(crate) fn learn(&mut self, event: &FileEvent) {
         learn(&mut self.tree, event);

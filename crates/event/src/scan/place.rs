@@ -60,40 +60,83 @@ pub(crate) fn look(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Seen> {
     })
 }
 
+/// Looks at a name with these identities.
+fn look_as(identify: Option<&dyn Identify>, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Seen> {
+    let mut seen = look(dir, name)?;
+    if let Some(identify) = identify {
+        let inode = seen.entry.id.0[8..].first_chunk().copied();
+        let inode = inode.map_or(0, u64::from_be_bytes);
+        seen.entry.id = identify.identity(dir, name, inode)?;
+    }
+    Ok(seen)
+}
+
 /// Opens a directory by its name in another one, to be read.
 pub(crate) fn open_to_read(dir: BorrowedFd<'_>) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(dir, ".", flags, Mode::empty())
 }
 
+/// A finder of identities, for a collector whose events have others than device and inode.
+pub(crate) trait Identify: std::fmt::Debug + Send {
+    /// The identity of what is at a name in a directory, or of the directory itself if the name is
+    /// empty. `inode` is the inode number that was seen there a moment ago.
+    ///
+    /// # Errors
+    ///
+    /// There is nothing now, or something else (`ESTALE`).
+    fn identity(&self, dir: BorrowedFd<'_>, name: &[u8], inode: u64) -> Result<ObjectId>;
+}
+
 /// Directories that were used last, open. They are closed when there is nothing to do, so that file
 /// systems can be unmounted and removed directories go.
 #[derive(Debug, Default)]
-pub(crate) struct Handles(Vec<(ObjectId, OwnedFd)>);
+pub(crate) struct Handles {
+    open: Vec<(ObjectId, OwnedFd)>,
+    /// What finds identities if they are not device and inode.
+    pub(crate) identify: Option<Box<dyn Identify>>,
+}
 
 impl Handles {
+    /// Looks at a name in a directory, or at the directory itself if the name is empty.
+    pub(crate) fn look(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Seen> {
+        look_as(self.identify.as_deref(), dir, name)
+    }
+
+    /// Looks at a name in a directory of the table.
+    pub(crate) fn look_in(
+        &mut self,
+        table: &DirectoryTable,
+        id: ObjectId,
+        name: &[u8],
+    ) -> Result<Seen> {
+        self.get(table, id)?;
+        let (_, dir) = self.open.last().ok_or(Errno::STALE)?;
+        self.look(dir.as_fd(), name)
+    }
+
     /// The directory, opened by its path in the table. If something else is there now, it is an
     /// error (`ESTALE`).
     pub(crate) fn get(&mut self, table: &DirectoryTable, id: ObjectId) -> Result<BorrowedFd<'_>> {
-        if let Some(at) = self.0.iter().position(|(of, _)| *of == id) {
-            let last = self.0.len() - 1;
-            self.0[at..=last].rotate_left(1);
+        if let Some(at) = self.open.iter().position(|(of, _)| *of == id) {
+            let last = self.open.len() - 1;
+            self.open[at..=last].rotate_left(1);
         } else {
             let dir = open(table, id, PIECES_MAX)?;
-            if look(dir.as_fd(), b"")?.entry.id != id {
+            if self.look(dir.as_fd(), b"")?.entry.id != id {
                 return Err(Errno::STALE);
             }
-            if self.0.len() >= OPEN_MAX {
-                self.0.remove(0);
+            if self.open.len() >= OPEN_MAX {
+                self.open.remove(0);
             }
-            self.0.push((id, dir));
+            self.open.push((id, dir));
         }
-        let last = self.0.last().ok_or(Errno::STALE)?;
+        let last = self.open.last().ok_or(Errno::STALE)?;
         Ok(last.1.as_fd())
     }
 
     pub(crate) fn close(&mut self) {
-        self.0.clear();
+        self.open.clear();
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::config::EventKinds;
-use super::place::{Handles, Seen, look};
+use super::place::{Handles, Seen};
 use crate::directories::{DirectoryTable, PathOf};
 use crate::event::{EventFlags, EventKind, FileEvent, ObjectId};
 use crate::snapshot::{EntryKind, Known, TreeEntry};
@@ -97,8 +97,8 @@ impl Tree {
     /// What is at a name now.
     pub(crate) fn look(&mut self, dir: ObjectId, name: &[u8]) -> rustix::io::Result<Seen> {
         match dir.is_none() {
-            true => look(rustix::fs::CWD, name),
-            false => look(self.handles.get(&self.table, dir)?, name),
+            true => self.handles.look(rustix::fs::CWD, name),
+            false => self.handles.look_in(&self.table, dir, name),
         }
     }
 
@@ -106,6 +106,14 @@ impl Tree {
     pub(crate) fn is_at(&self, id: ObjectId, dir: ObjectId, name: &[u8]) -> bool {
         let parent = (!dir.is_none()).then_some(dir);
         self.table.get(id) == Some((parent, name))
+    }
+
+    /// Whether events have told a directory at another place, to which others will bring it from
+    /// there.
+    pub(crate) fn is_told_elsewhere(&self, id: ObjectId, name: &Name) -> bool {
+        self.handles.identify.is_some()
+            && self.table.has(id)
+            && !self.is_at(id, name.dir, &name.name)
     }
 
     /// Takes in where a directory is; false if there is no room.

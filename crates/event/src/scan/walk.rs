@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::config::Mounts;
 use super::names::Names;
-use super::place::{Seen, look, open_to_read};
+use super::place::{Seen, open_to_read};
 use super::tree::{Name, Tree};
 use crate::event::{EventFlags, EventKind, ObjectId};
 use crate::snapshot::TreeEntry;
@@ -344,7 +344,7 @@ impl Walk {
             }
             looked_at += 1;
             watcher.before_work();
-            let seen = stream.fd().and_then(|fd| look(fd, name));
+            let seen = stream.fd().and_then(|fd| tree.handles.look(fd, name));
             if let Ok(seen) = seen {
                 if !matches!(reading.mode, Mode::Baseline) {
                     reading.names.insert(name, seen.entry.id);
@@ -371,6 +371,9 @@ impl Walk {
         mode: Mode,
     ) {
         if let Mode::Baseline = mode {
+            if seen.entry.is_directory() && tree.is_told_elsewhere(seen.entry.id, &name) {
+                return;
+            }
             tree.known.put(name.dir, &name.name, seen.entry);
             if seen.entry.is_directory() {
                 self.go_below(tree, &name, &seen, mode);

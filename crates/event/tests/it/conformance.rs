@@ -14,16 +14,17 @@ use crate::operations::{Operations, append};
 use crate::replica::Replica;
 
 /// Checks a collector. `make` opens it for the directory that it is given; it may keep files of
-/// its own elsewhere. Events that were told by comparing are not expected, but allowed.
-pub(crate) fn conforms(mut make: impl FnMut(&Path) -> Box<dyn Collector>) {
+/// its own elsewhere. `further_seeds` are run beside those of all collectors. Events that were told
+/// by comparing are not expected, but allowed.
+pub(crate) fn conforms(further_seeds: &[u64], mut make: impl FnMut(&Path) -> Box<dyn Collector>) {
     for base in ["/dev/shm", "/tmp"] {
         let make: &mut dyn FnMut(&Path) -> Box<dyn Collector> = &mut make;
         each_operation_is_told_once(base, make);
         names_are_bytes(base, make);
         a_tree_that_is_made_at_once_is_told_whole(base, make);
         trees_move_within_out_and_in(base, make);
-        for seed in seeds() {
-            random_operations(base, seed, make);
+        for seed in seeds().chain(further_seeds.iter().copied()) {
+            random_operations(base, seed, 1 + seed * 5, make);
         }
     }
 }
@@ -37,18 +38,25 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
     first.unwrap_or(1)..=last.unwrap_or(6)
 }
 
-/// Checks a collector of which nothing may be missed although the tree changes while it works, and
-/// although it works on events when much has changed since.
-pub(crate) fn conforms_meanwhile(mut make: impl FnMut(&Path) -> Box<dyn Collector>) {
+/// Checks a collector while another thread changes the tree at random.
+pub(crate) fn conforms_at_the_same_time(mut make: impl FnMut(&Path) -> Box<dyn Collector>) {
     for base in ["/dev/shm", "/tmp"] {
         for seed in seeds() {
             random_operations_meanwhile(base, seed, &mut make);
+        }
+    }
+}
+
+/// Checks a collector that works on events when much has changed since.
+pub(crate) fn conforms_late(mut make: impl FnMut(&Path) -> Box<dyn Collector>) {
+    for base in ["/dev/shm", "/tmp"] {
+        for seed in seeds() {
             random_operations_read_late(base, seed, &mut make);
         }
     }
 }
 
-type Make<'a> = &'a mut dyn FnMut(&Path) -> Box<dyn Collector>;
+pub(crate) type Make<'a> = &'a mut dyn FnMut(&Path) -> Box<dyn Collector>;
 
 /// A watched directory and one beside it that is not watched.
 pub(crate) struct Place {
@@ -294,8 +302,9 @@ fn trees_move_within_out_and_in(base: &str, make: Make<'_>) {
     assert_eq!(replica.count(EventKind::Create, &root.join("m1/c/last")), 1);
 }
 
-fn random_operations(base: &str, seed: u64, make: Make<'_>) {
-    println!("{base}: seed {seed}");
+/// Changes a tree at random, and collects in between, once for every so many changes.
+fn random_operations(base: &str, seed: u64, every: u64, make: Make<'_>) {
+    println!("{base}: seed {seed}, collected every {every}");
     let place = Place::new(base);
     let mut operations = Operations::new(&place.root, &place.outside, seed);
     (0..100).for_each(|_| operations.step());
@@ -304,7 +313,7 @@ fn random_operations(base: &str, seed: u64, make: Make<'_>) {
     for round in 0..30 {
         for at in 0..100 {
             operations.step();
-            if (seed + at).is_multiple_of(1 + seed * 5) {
+            if (seed + at).is_multiple_of(every) {
                 replica.collect();
             }
         }

@@ -13,14 +13,18 @@ use barograph_event::{
     FanotifyQueue, FileEvent,
 };
 
-use crate::conformance::conforms;
+use crate::conformance::{conforms, conforms_at_the_same_time};
 use crate::replica::Replica;
+
+/// Seeds that have once ended with a wrong size, or with a file that was told as a directory: trees
+/// move in and out of the root, and events are read late.
+pub(crate) const FURTHER_SEEDS: [u64; 7] = [7, 13, 16, 20, 26, 28, 29];
 
 /// The limit of every wait: it is reached only if something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A group for the file system of a directory; `None` if this process may not open one.
-fn group(base: &Path) -> Option<FanotifyGroup> {
+pub(crate) fn group(base: &Path) -> Option<FanotifyGroup> {
     match FanotifyGroup::open(base) {
         Ok(group) => {
             assert!(group.lacks.is_empty(), "{:?}", group.lacks);
@@ -35,14 +39,24 @@ fn group(base: &Path) -> Option<FanotifyGroup> {
     }
 }
 
-fn boxed(group: FanotifyGroup, config: &FanotifyConfig) -> Box<dyn Collector> {
+/// A collector of the group.
+pub(crate) fn boxed(group: FanotifyGroup, config: &FanotifyConfig) -> Box<dyn Collector> {
     Box::new(FanotifyCollector::new(group, config).unwrap())
 }
 
 #[test]
 fn it_conforms() {
     if group(Path::new("/tmp")).is_some() {
-        conforms(|root| boxed(group(root).unwrap(), &FanotifyConfig::new(root)));
+        conforms(&FURTHER_SEEDS, |root| {
+            boxed(group(root).unwrap(), &FanotifyConfig::new(root))
+        });
+    }
+}
+
+#[test]
+fn it_conforms_while_the_tree_is_changed_by_another_thread() {
+    if group(Path::new("/tmp")).is_some() {
+        conforms_at_the_same_time(|root| boxed(group(root).unwrap(), &FanotifyConfig::new(root)));
     }
 }
 
@@ -162,7 +176,6 @@ fn a_queue_that_runs_over_is_a_gap_and_later_paths_are_right() {
         fs::create_dir(dir.join("lost/too")).unwrap();
         let is_gap = |event: &FileEvent| event.kind == EventKind::Gap;
         told.until("the gap", |told| told.events.iter().any(is_gap));
-        assert!(told.collector.compare_due());
         told.until("the walk", |told| !told.collector.status().is_walking);
         told.events.clear();
         told.until_told(&dir.join("lost/too/late"));

@@ -12,7 +12,7 @@ use barograph_event::{
     InotifyConfig,
 };
 
-use crate::conformance::{Place, conforms, conforms_meanwhile};
+use crate::conformance::{Place, conforms, conforms_at_the_same_time, conforms_late};
 use crate::replica::Replica;
 
 fn open(root: &Path, config: InotifyConfig) -> Box<dyn Collector> {
@@ -36,13 +36,13 @@ fn inotify_conforms() {
 fn inotify_conforms_while_the_tree_changes() {
     let state = tempfile::tempdir().unwrap();
     let mut count = 0;
-    conforms_meanwhile(|root| {
+    let mut make = |root: &Path| {
         count += 1;
-        open(
-            root,
-            InotifyConfig::new(state.path().join(count.to_string())),
-        )
-    });
+        let snapshot = state.path().join(count.to_string());
+        open(root, InotifyConfig::new(snapshot))
+    };
+    conforms_at_the_same_time(&mut make);
+    conforms_late(&mut make);
 }
 
 /// Number of events that the kernel keeps.

@@ -8,6 +8,7 @@
 
 mod conformance;
 mod fanotify;
+mod fanotify_gaps;
 mod inotify;
 mod operations;
 mod replica;
