@@ -158,15 +158,21 @@ fn a_queue_that_runs_over_is_told_as_reconciled() {
             }
             // All of this is lost.
             (0..150).for_each(|_| operations.step());
-            replica.until("the gap", |replica| count(replica, EventKind::Gap) > round);
+            let gaps = count(&replica, EventKind::Gap);
+            replica.until("the gap", |replica| count(replica, EventKind::Gap) > gaps);
             // And all of this happens while the tree is compared.
             while replica.collector.status().is_walking {
                 operations.step();
                 replica.collect();
             }
             replica.settle(&format!("round {round} in {base}"));
-            assert_eq!(count(&replica, EventKind::Gap), round + 1);
-            assert_eq!(count(&replica, EventKind::Reconciled), round + 1);
+            // What others do in the file system may fill the queue once more.
+            let is_mark = |kind| kind == EventKind::Gap || kind == EventKind::Reconciled;
+            let mut marks = replica.told.iter().map(|event| event.kind).rev();
+            assert_eq!(
+                marks.find(|kind| is_mark(*kind)),
+                Some(EventKind::Reconciled)
+            );
             // The root keeps its size, so that a look at it is quick.
             for at in 0..limit {
                 let _ = fs::remove_file(root.join(format!("full {round} {at}")));
