@@ -103,14 +103,18 @@ fn open_tree(
     let roots = [config.path.clone()];
     let opened: Result<Box<dyn Collector>, _> = match &*config.collector {
         "fanotify" => {
+            // Its events tell paths without symbolic links.
+            let path = config.path.canonicalize();
+            let path = path.map_err(|error| format!("{}: {error}", config.path.display()))?;
             let fanotify = FanotifyConfig {
+                tree: Some(tree),
                 index_next: last + 1,
                 directories_max: config.directories_max,
                 ignored_pids: vec![rustix::process::getpid().as_raw_nonzero().get()],
                 starts_with_gap: last > 0,
-                ..FanotifyConfig::new(&config.path)
+                ..FanotifyConfig::new(&path)
             };
-            let group = FanotifyGroup::open(&config.path);
+            let group = FanotifyGroup::open(&path);
             let opened = group.and_then(|group| FanotifyCollector::new(group, &fanotify));
             opened.map(|opened| Box::new(opened) as _)
         }

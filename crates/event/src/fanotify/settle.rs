@@ -7,7 +7,7 @@ use crate::event::{EventFlags, EventKind, FileEvent, ObjectId};
 use crate::fanotify::parse::RawPlace;
 use crate::fanotify::rename::is_below;
 use crate::fanotify::tell::{Teller, describe, is_inside, kind_of, removal, told_of};
-use crate::fanotify::told::{NameState, Place, ToldName};
+use crate::fanotify::told::{LateFile, NameState, Place, ToldName};
 use crate::fanotify::tree::PathState;
 
 /// Most files that are looked at later, when the queue is empty.
@@ -20,13 +20,6 @@ const RETRY_NS: i64 = 10_000_000;
 const LATE_MISSES_MAX: u8 = 10;
 /// Times that a name is looked at which cannot be.
 const MISSES_MAX: u8 = 100;
-
-/// A file that is to be looked at when the queue is empty: where it is as far as the events say,
-/// and how often it was not there.
-pub(super) struct LateFile {
-    place: Place,
-    misses: u8,
-}
 
 /// An object that was found at a name where it was not told.
 struct Surplus {

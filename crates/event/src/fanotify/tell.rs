@@ -8,8 +8,7 @@ use crate::event::{EventFlags, EventKind, FileEvent, ObjectId, name_of};
 use crate::fanotify::FanotifyConfig;
 use crate::fanotify::parse::{RawEvent, RawPlace, mask};
 use crate::fanotify::roots::Relation;
-use crate::fanotify::settle::LateFile;
-use crate::fanotify::told::{NameState, Told, ToldName};
+use crate::fanotify::told::{LateFile, NameState, Told, ToldName};
 use crate::fanotify::tree::{FoundEntry, Tree, TreePath};
 use crate::scan::Core;
 

@@ -17,6 +17,13 @@ use crate::fanotify::parse::RawPlace;
 /// hidden, and what a walk has told may be told again.
 pub(super) const NAMES_MAX: usize = 1 << 17;
 
+/// A file that is to be looked at when the queue is empty: where it is as far as the events say,
+/// and how often it was not there.
+pub(super) struct LateFile {
+    pub(super) place: Place,
+    pub(super) misses: u8,
+}
+
 /// What was told of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ToldName {

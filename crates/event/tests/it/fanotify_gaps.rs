@@ -194,16 +194,6 @@ fn lives_of_random_operations_with_absences() {
     }
 }
 
-#[test]
-#[ignore = "it takes minutes: run it with BAROGRAPH_SEEDS=50..150"]
-fn further_lives_of_random_operations_with_absences() {
-    let seeds = std::env::var("BAROGRAPH_SEEDS").unwrap();
-    let (first, end) = seeds.split_once("..").unwrap();
-    for seed in first.parse().unwrap()..end.parse().unwrap() {
-        bases().iter().for_each(|base| lives(base, seed));
-    }
-}
-
 fn lives(base: &str, seed: u64) {
     println!("{base}: seed {seed}");
     let (place, state) = (Place::new(base), tempfile::tempdir().unwrap());

@@ -23,7 +23,7 @@ fn open(root: &Path, config: InotifyConfig) -> Box<dyn Collector> {
 fn inotify_conforms() {
     let state = tempfile::tempdir().unwrap();
     let mut count = 0;
-    conforms(|root| {
+    conforms(&[], |root| {
         count += 1;
         open(
             root,

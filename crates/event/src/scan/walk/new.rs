@@ -1,4 +1,5 @@
-//! Directories that are new in their places: what was known of them is forgotten, and they are read.
+//! Directories that are new in their places: what was known of them is forgotten, and they are
+//! read.
 
 use super::{Mode, Task, Walk, Watcher};
 use crate::event::{EventFlags, EventKind, ObjectId, PATH_BYTES_MAX};
