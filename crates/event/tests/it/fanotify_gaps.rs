@@ -188,7 +188,7 @@ fn a_queue_that_runs_over_is_told_as_reconciled() {
 #[test]
 fn lives_of_random_operations_with_absences() {
     for base in bases() {
-        for seed in 40..44 {
+        for seed in 40..42 {
             lives(base, seed);
         }
     }
