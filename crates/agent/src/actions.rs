@@ -195,8 +195,10 @@ impl EventActions {
         match statement {
             EventRuleStatement::Create { rule, .. } => {
                 let opened = self.open().and_then(|queue| self.begin_anew(&queue));
-                opened.map_err(StatementRefusal::Internal)?;
-                let executed = self.shared.rules().execute(sql);
+                let executed = match opened {
+                    Ok(()) => self.shared.rules().execute(sql).map_err(Into::into),
+                    Err(reason) => Err(StatementRefusal::Internal(reason)),
+                };
                 self.rest();
                 let (StatementOutcome::Created(name) | StatementOutcome::Dropped(name)) = executed?;
                 let now_ns = self.shared.clock.now_ns();

@@ -2,6 +2,7 @@
 //! kept in one transaction. It is a step without a thread: [`RuleEvaluator::step`] waits for
 //! nothing but the disk.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use barograph_action::{ActionRequest, EventCursor};
@@ -17,6 +18,8 @@ use crate::recorded_events::RecordedEvents;
 
 /// Most events that are read from a log at a time.
 const LOG_EVENTS_MAX: usize = 16_384;
+/// Requests at which those that are there are kept before further events are evaluated.
+const REQUESTS_MAX: usize = 4_096;
 /// How much earlier than the latest one before them events of a log may be, in ns.
 const BACK_NS: i64 = 3_600 * NS_PER_S;
 /// Time after which the disk is tried again, in ns.
@@ -33,10 +36,19 @@ pub(super) enum Progress {
     Blocked(i64),
 }
 
-/// Requests that are not kept yet, with the cursor that goes with them.
+/// Requests that are not kept yet, with the cursor that goes with them, and what is evaluated
+/// next.
 struct Pending {
     requests: Vec<ActionRequest>,
     cursor: EventCursor,
+    rest: Option<EventRun>,
+}
+
+/// Events of a source that are to be evaluated.
+struct EventRun {
+    events: VecDeque<FileEvent>,
+    /// The number up to which they are all.
+    last: u64,
 }
 
 /// The evaluation of rules on the events of all sources.
@@ -63,14 +75,14 @@ impl RuleEvaluator {
             match self.shared.feeds.next() {
                 None => return Progress::Idle,
                 Some(FeedWork::Memory(cursor, events)) => {
-                    let last = events.last;
-                    let events = decoded(&events, cursor.index);
-                    self.pending = Some(self.evaluate(cursor, events, last));
+                    let run = EventRun {
+                        last: events.last,
+                        events: decoded(&events, cursor.index),
+                    };
+                    self.pending = Some(self.evaluate(cursor, run));
                 }
                 Some(FeedWork::Log(cursor, until, log)) => match self.read(&cursor, until, &log) {
-                    Ok((events, last)) => {
-                        self.pending = Some(self.evaluate(cursor, events, last));
-                    }
+                    Ok(run) => self.pending = Some(self.evaluate(cursor, run)),
                     Err(reason) => return self.blocked(&reason),
                 },
             }
@@ -80,10 +92,11 @@ impl RuleEvaluator {
 
     /// Keeps the pending requests with their cursor.
     fn keep(&mut self) -> Progress {
-        let Some(pending) = &self.pending else {
+        let Some(mut pending) = self.pending.take() else {
             return Progress::More;
         };
         let Some(queue) = self.shared.queue() else {
+            self.pending = Some(pending);
             return Progress::Blocked(AGAIN_NS);
         };
         match queue.enqueue_up_to(&pending.requests, &pending.cursor) {
@@ -97,14 +110,17 @@ impl RuleEvaluator {
                 }
                 self.is_troubled = false;
                 self.shared.feeds.seen_up_to(&pending.cursor);
-                let has_new = kept.accepted > 0;
-                self.pending = None;
-                if has_new {
+                if kept.accepted > 0 {
                     self.shared.wake_workers();
                 }
+                let rest = pending.rest.take();
+                self.pending = rest.map(|rest| self.evaluate(pending.cursor, rest));
                 Progress::More
             }
-            Err(fault) => self.blocked(&fault.to_string()),
+            Err(fault) => {
+                self.pending = Some(pending);
+                self.blocked(&fault.to_string())
+            }
         }
     }
 
@@ -115,17 +131,14 @@ impl RuleEvaluator {
         Progress::Blocked(AGAIN_NS)
     }
 
-    /// Evaluates all rules on these events, which are those up to the one with the number `last`.
-    fn evaluate(&self, cursor: EventCursor, events: Vec<FileEvent>, last: u64) -> Pending {
+    /// Evaluates all rules on these events, as far as there is room for requests.
+    fn evaluate(&self, mut cursor: EventCursor, mut run: EventRun) -> Pending {
         let mut requests = Vec::new();
-        let mut cursor = EventCursor {
-            index: last,
-            ..cursor
-        };
         let mut rules = self.shared.rules();
-        for event in &events {
+        while let Some(event) = run.events.pop_front() {
             cursor.ts = cursor.ts.max(event.ts);
-            let facts = event_facts(event, &cursor.source, &self.shared.node);
+            cursor.index = event.index;
+            let facts = event_facts(&event, &cursor.source, &self.shared.node);
             let causes = causes(rules.recent(), &facts);
             rules.evaluate(&facts, &mut |rule, _| match request(
                 rule,
@@ -136,20 +149,28 @@ impl RuleEvaluator {
                 Ok(made) => requests.push(made),
                 Err(fault) => warn!(rule = rule.name, %fault, "an event has no action"),
             });
+            if requests.len() >= REQUESTS_MAX {
+                break;
+            }
         }
-        Pending { requests, cursor }
+        let is_over = run.events.is_empty();
+        if is_over {
+            cursor.index = run.last;
+        }
+        Pending {
+            requests,
+            cursor,
+            rest: (!is_over).then_some(run),
+        }
     }
 
-    /// Reads the first events of a log after the cursor, up to the number `until`. Returns them
-    /// with the number up to which they are all.
-    fn read(
-        &self,
-        cursor: &EventCursor,
-        until: u64,
-        log: &EventLog,
-    ) -> Result<(Vec<FileEvent>, u64), String> {
+    /// Reads the first events of a log after the cursor, up to the number `until`.
+    fn read(&self, cursor: &EventCursor, until: u64, log: &EventLog) -> Result<EventRun, String> {
         let Some(dir) = &log.dir else {
-            return Ok((Vec::new(), until));
+            return Ok(EventRun {
+                events: VecDeque::new(),
+                last: until,
+            });
         };
         let recorded = RecordedEvents {
             dir,
@@ -163,7 +184,10 @@ impl RuleEvaluator {
             Some(event) if events.len() >= LOG_EVENTS_MAX => event.index,
             _ => until,
         };
-        Ok((events, last))
+        Ok(EventRun {
+            events: events.into(),
+            last,
+        })
     }
 }
 
@@ -179,7 +203,7 @@ fn causes(recent: &RecentActions, event: &EventFacts<'_>) -> Vec<String> {
 }
 
 /// The events after the one with this number.
-fn decoded(events: &DurableEvents, after: u64) -> Vec<FileEvent> {
+fn decoded(events: &DurableEvents, after: u64) -> VecDeque<FileEvent> {
     let records = events
         .samples
         .iter()
