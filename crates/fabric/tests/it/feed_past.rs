@@ -101,6 +101,54 @@ fn an_archive_that_hangs_holds_a_stream_for_a_minute_at_most() {
     );
 }
 
+/// A burst overruns a ring, and is in the archive so many seconds later. Returns the numbers that
+/// have arrived in the end, and the owner's count of lost samples.
+fn run_with_late_archive(late_s: i64) -> (Vec<u64>, u64) {
+    let mut random = Random(8);
+    let mut owner = Owner::new(0);
+    let mut subscriber = subscriber_of_history();
+    let mut taken = Taken::default();
+    let mut writer = owner
+        .segment
+        .register(&descriptor(0), Some(DEPTH), START_NS)
+        .unwrap();
+    let archived = (descriptor(0).series_id(), START_NS);
+    let mut waiting = Vec::new();
+    for step in 0..300 {
+        let now_ns = START_NS + step * NS_PER_S / 10;
+        let bursts = match step {
+            0 => 1,
+            20 => 10 * DEPTH,
+            _ => 0,
+        };
+        for _ in 0..bursts {
+            let sample = sample(0, now_ns, &mut random);
+            writer.append(&sample).unwrap();
+            waiting.push((now_ns + late_s * NS_PER_S, sample));
+        }
+        let mut lives = owner.archive.lives.lock().unwrap();
+        let due = waiting.extract_if(.., |(at_ns, _)| *at_ns <= now_ns);
+        let life = lives.entry(archived).or_default();
+        life.extend(due.map(|(_, sample)| sample));
+        drop(lives);
+        exchange(&mut owner, &mut subscriber, &mut taken, now_ns);
+    }
+    let numbers = taken.streams[0].samples.iter().map(|sample| sample.0);
+    (numbers.collect(), owner.publisher.counts().lost)
+}
+
+#[test]
+fn what_is_not_in_the_archive_yet_is_waited_for() {
+    let all = 10 * u64::from(DEPTH) + 1;
+    for late_s in [0, 1, 2] {
+        assert_eq!(run_with_late_archive(late_s), ((1..=all).collect(), 0));
+    }
+    // Nobody knows whether it comes at all: the stream goes on with what its ring has.
+    let (numbers, lost) = run_with_late_archive(10);
+    assert_eq!(numbers.len() as u64 + lost, all);
+    assert!(lost > 0 && numbers.last() == Some(&all));
+}
+
 #[test]
 fn a_stream_that_ends_is_kept_to_its_end() {
     let mut random = Random(9);
