@@ -258,7 +258,7 @@ impl History {
             ));
         }
         let sql = format!(
-            "SELECT ts, value, {SOURCE_LABEL} FROM events WHERE {} ORDER BY ts DESC LIMIT {}",
+            "SELECT ts, value, {SOURCE_LABEL} FROM events WHERE {} ORDER BY ts DESC, idx DESC LIMIT {}",
             wanted.join(" AND "),
             self.limit
         );

@@ -43,6 +43,8 @@ pub(crate) struct Tree {
     pub(crate) root: Box<[u8]>,
     pub(crate) index_next: u64,
     pub(crate) now_ns: i64,
+    /// Time of the last event, in ns since the epoch.
+    told_ns: i64,
     pub(crate) counts: Counts,
     /// Files that were told last, with the times at which they were made.
     recent: VecDeque<(ObjectId, i64)>,
@@ -76,6 +78,7 @@ impl Tree {
             root: Box::default(),
             index_next,
             now_ns: 0,
+            told_ns: i64::MIN,
             counts: Counts::default(),
             recent: VecDeque::new(),
             recent_since_ns: i64::MAX,
@@ -310,6 +313,11 @@ impl Tree {
         if !self.kinds.has(event.kind) {
             return;
         }
+        // Times ascend, unless the clock was set back.
+        if self.told_ns.saturating_sub(event.ts) < CALL_NS_MAX {
+            event.ts = event.ts.max(self.told_ns);
+        }
+        self.told_ns = event.ts;
         event.index = self.index_next;
         self.index_next += 1;
         self.counts.events += 1;
