@@ -2,8 +2,7 @@
 //!
 //! Sources hand durable events over ([`EventActions::offer`]); one thread evaluates all rules on
 //! them and keeps requests in the queue of actions, together with a cursor for each source; workers
-//! run the actions. All of it begins with the first rule, and the queue is opened when it is
-//! needed.
+//! run the actions. All of it, the queue included, begins with the first rule.
 
 mod document;
 mod evaluator;
@@ -216,8 +215,7 @@ impl EventActions {
         }
     }
 
-    /// Opens the queue if it is needed and was not opened yet: there are rules, or actions of
-    /// before.
+    /// Opens the queue, if there are rules or earlier actions and that was not done yet.
     pub(crate) fn attend(&self) {
         let has_rules = !self.shared.rules().is_empty();
         let is_open = self.shared.queue().is_some();

@@ -17,6 +17,7 @@ mod walk;
 
 pub use config::{EventKinds, Mounts, TreeConfig};
 pub(crate) use core::{Core, is_root};
+pub(crate) use learn::entry_of;
 pub(crate) use names::Names;
 pub(crate) use place::Identify;
 pub(crate) use tree::Name;

@@ -36,8 +36,7 @@ pub(super) enum Progress {
     Blocked(i64),
 }
 
-/// Requests that are not kept yet, with the cursor that goes with them, and what is evaluated
-/// next.
+/// Requests that are not kept yet, with their cursor, and the events that are evaluated next.
 struct Pending {
     requests: Vec<ActionRequest>,
     cursor: EventCursor,

@@ -34,7 +34,7 @@ pub(crate) struct DurableEvents {
     pub after: u64,
     /// The number of the last of them.
     pub last: u64,
-    /// Their records.
+    /// The records of the events.
     pub samples: Vec<Sample>,
 }
 

@@ -104,8 +104,7 @@ fn fields(rule: &EventRule, event: &EventFacts<'_>, key: String) -> ActionFields
     }
 }
 
-/// The program and its words. The statement was checked when the rule was made, so each argument is
-/// a template.
+/// The program and its words. Each argument is a template, as was checked with the statement.
 fn argv(rule: &EventRule, fields: &ActionFields) -> Vec<Vec<u8>> {
     let fill = |text: &String| match Template::parse(text) {
         Ok(template) => template.fill(fields),

@@ -15,7 +15,7 @@ use crate::fanotify::handles::HandleReader;
 use crate::fanotify::parse::{RawEvent, RawPlace};
 use crate::fanotify::tell::{Teller, told_of};
 use crate::fanotify::told::{NameState, ToldName};
-use crate::scan::{Core, Mode, Names, TreeConfig, Walked, Watcher};
+use crate::scan::{Core, Mode, Names, TreeConfig, Walked, Watcher, entry_of};
 use crate::snapshot::{EntryKind, MODE_UNKNOWN, TreeEntry};
 
 /// Directories that a step of comparing has forgotten.
@@ -277,20 +277,11 @@ fn seen_entry(id: ObjectId, stat: &Stat) -> TreeEntry {
 
 /// An entry by an event, whose times are that of the event.
 fn told_entry(event: &FileEvent) -> TreeEntry {
-    TreeEntry {
-        id: event.target,
-        kind: match event.kind {
-            _ if event.flags.has(EventFlags::DIRECTORY) => EntryKind::Directory,
-            EventKind::Symlink => EntryKind::Symlink,
-            EventKind::Mknod => EntryKind::Other,
-            _ => EntryKind::File,
-        },
-        size: event.size.unwrap_or(0),
-        mtime_ns: event.ts,
-        ctime_ns: event.ts,
-        born_ns: 0,
-        mode: MODE_UNKNOWN,
-        uid: event.uid.unwrap_or(0),
-        gid: event.gid.unwrap_or(0),
-    }
+    let kind = match event.kind {
+        _ if event.flags.has(EventFlags::DIRECTORY) => EntryKind::Directory,
+        EventKind::Symlink => EntryKind::Symlink,
+        EventKind::Mknod => EntryKind::Other,
+        _ => EntryKind::File,
+    };
+    entry_of(event, kind)
 }

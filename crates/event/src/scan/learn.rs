@@ -107,7 +107,8 @@ fn kind_of(kind: EventKind) -> EntryKind {
     }
 }
 
-fn entry_of(event: &FileEvent, kind: EntryKind) -> TreeEntry {
+/// What an event tells of an entry: its times are that of the event, and more is not known.
+pub(crate) fn entry_of(event: &FileEvent, kind: EntryKind) -> TreeEntry {
     TreeEntry {
         id: event.target,
         kind,
