@@ -411,6 +411,7 @@ mod tests {
             mode: 0o644,
             uid: 1,
             gid: 2,
+            is_open: n % 2 == 1,
         }
     }
 

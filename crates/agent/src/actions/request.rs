@@ -24,6 +24,7 @@ pub fn event_facts<'a>(event: &'a FileEvent, source: &'a str, node: &'a str) -> 
         directory: event.flags.has(EventFlags::DIRECTORY),
         complete: !event.flags.has(EventFlags::PATH_INCOMPLETE),
         reconciled: event.flags.has(EventFlags::RECONCILED),
+        beyond: event.flags.has(EventFlags::BEYOND),
     }
 }
 

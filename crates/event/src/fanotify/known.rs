@@ -211,11 +211,14 @@ impl Teller {
         let Some(core) = &mut self.core else {
             return;
         };
-        let entry = match stat {
+        let mut entry = match stat {
             Some(stat) => seen_entry(event.target, stat),
             None => told_entry(event),
         };
-        core.tree.known.put(place.directory, place.name, entry);
+        let known = &mut core.tree.known;
+        let before = known.get(place.directory, place.name);
+        entry.note(event.kind, event.flags, before.as_ref());
+        known.put(place.directory, place.name, entry);
     }
 
     /// Keeps that an object was moved from one name to another.
@@ -272,6 +275,7 @@ fn seen_entry(id: ObjectId, stat: &Stat) -> TreeEntry {
         mode: (stat.st_mode & 0o7777) as u16,
         uid: stat.st_uid,
         gid: stat.st_gid,
+        is_open: false,
     }
 }
 
@@ -283,5 +287,5 @@ fn told_entry(event: &FileEvent) -> TreeEntry {
         EventKind::Mknod => EntryKind::Other,
         _ => EntryKind::File,
     };
-    entry_of(event, kind)
+    entry_of(event, kind, None)
 }

@@ -273,10 +273,10 @@ impl Teller {
         out: &mut Vec<FileEvent>,
     ) {
         let kinds = PLAIN.iter().filter(|(bit, _)| raw.has(*bit));
-        let mut kinds = kinds.map(|(_, kind)| *kind).peekable();
-        if kinds.peek().is_none() {
+        let kinds = kinds.map(|(_, kind)| *kind);
+        let Some(kind) = kinds.clone().next_back() else {
             return;
-        }
+        };
         let state = self.state(place);
         if !state.may_be(event.target) {
             if state.is_looked_at() {
@@ -286,7 +286,8 @@ impl Teller {
             let is_directory = event.flags.has(EventFlags::DIRECTORY);
             self.told.doubt(place, event.target, is_directory);
         } else if stat.is_some() && !is_itself(place) {
-            self.keep(place, event, stat);
+            let event = event.clone();
+            self.keep(place, &FileEvent { kind, ..event }, stat);
         }
         self.told.note_size(place, event.size);
         for kind in kinds {

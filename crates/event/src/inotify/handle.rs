@@ -365,7 +365,7 @@ impl Handler<'_> {
         if is_placed && (!is_told || self.watches.table.watch(id).is_none()) {
             self.core
                 .walk
-                .read(tree, id, Mode::Found(EventFlags::default()));
+                .read(tree, id, Mode::Found(EventFlags::RECONCILED));
         }
     }
 
@@ -398,7 +398,8 @@ impl Handler<'_> {
         let looked = tree.look(name.dir, &name.name);
         let seen = looked.ok().map(|seen| seen.entry);
         let entry = match (old, seen) {
-            (Some(old), Some(seen)) if old.is_same(&seen) => {
+            (Some(old), Some(mut seen)) if old.is_same(&seen) => {
+                seen.note(kind, flags, Some(&old));
                 tree.known.put(name.dir, &name.name, seen);
                 Some(seen)
             }

@@ -24,7 +24,8 @@ pub(crate) fn learn(tree: &mut Tree, event: &FileEvent) {
                 tree.known.clear(event.target);
                 tree.place(event.target, dir, name);
             }
-            tree.known.put(dir, name, entry_of(event, kind_of(kind)));
+            tree.known
+                .put(dir, name, entry_of(event, kind_of(kind), None));
         }
         EventKind::Unlink | EventKind::Rmdir => {
             if event.flags.has(EventFlags::DIRECTORY) && !event.target.is_none() {
@@ -39,7 +40,8 @@ pub(crate) fn learn(tree: &mut Tree, event: &FileEvent) {
                 .get(dir, name)
                 .filter(|old| old.id == event.target)
             {
-                tree.known.put(dir, name, entry_of(event, old.kind));
+                tree.known
+                    .put(dir, name, entry_of(event, old.kind, Some(&old)));
             }
         }
         _ => {}
@@ -52,16 +54,17 @@ fn renamed(tree: &mut Tree, event: &FileEvent, (dir, name): (ObjectId, &[u8])) {
         true => EntryKind::Directory,
         false => EntryKind::File,
     };
+    let mut before = None;
     if let Some((old_dir, old_name)) = find(tree, &event.old_path) {
-        if let Some(old) = tree.known.get(old_dir, &old_name) {
-            kind = old.kind;
-        }
+        before = tree.known.get(old_dir, &old_name);
+        kind = before.map_or(kind, |old| old.kind);
         tree.known.remove(old_dir, &old_name);
     }
     if is_directory {
         tree.place(event.target, dir, name);
     }
-    tree.known.put(dir, name, entry_of(event, kind));
+    tree.known
+        .put(dir, name, entry_of(event, kind, before.as_ref()));
 }
 
 /// The directory and the name of a path, as [`Tree`] has them: a root is in no directory, and its
@@ -107,9 +110,14 @@ fn kind_of(kind: EventKind) -> EntryKind {
     }
 }
 
-/// What an event tells of an entry: its times are that of the event, and more is not known.
-pub(crate) fn entry_of(event: &FileEvent, kind: EntryKind) -> TreeEntry {
-    TreeEntry {
+/// What an event tells of an entry: its times are that of the event, and more is not known. `before`
+/// is what was known of it.
+pub(crate) fn entry_of(
+    event: &FileEvent,
+    kind: EntryKind,
+    before: Option<&TreeEntry>,
+) -> TreeEntry {
+    let mut entry = TreeEntry {
         id: event.target,
         kind,
         size: event.size.unwrap_or(0),
@@ -119,5 +127,8 @@ pub(crate) fn entry_of(event: &FileEvent, kind: EntryKind) -> TreeEntry {
         mode: MODE_UNKNOWN,
         uid: event.uid.unwrap_or(0),
         gid: event.gid.unwrap_or(0),
-    }
+        is_open: false,
+    };
+    entry.note(event.kind, event.flags, before);
+    entry
 }

@@ -51,6 +51,7 @@ pub(crate) fn look(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Seen> {
         mode: of.stx_mode & 0o7777,
         uid: of.stx_uid,
         gid: of.stx_gid,
+        is_open: false,
     };
     let is_mount = of.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
     Ok(Seen {

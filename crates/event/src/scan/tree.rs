@@ -160,8 +160,10 @@ impl Tree {
             }
             self.recent.push_back((seen.entry.id, seen.entry.born_ns));
         }
-        self.known.put(dir, name, seen.entry);
-        let event = self.event(kind, flags, dir, name, Some(&seen.entry));
+        let mut entry = seen.entry;
+        entry.note(kind, flags, None);
+        self.known.put(dir, name, entry);
+        let event = self.event(kind, flags, dir, name, Some(&entry));
         self.tell(event);
     }
 
@@ -235,7 +237,8 @@ impl Tree {
         self.tell(event);
     }
 
-    /// Tells what differs between an entry and what is there now, and takes it in.
+    /// Tells what differs between an entry and what is there now, and takes it in. After a gap a file
+    /// whose end of writing was not told is told as closed.
     pub(crate) fn tell_differences(
         &mut self,
         dir: ObjectId,
@@ -244,9 +247,13 @@ impl Tree {
         seen: &Seen,
         flags: EventFlags,
     ) {
-        let new = &seen.entry;
+        let mut new = seen.entry;
+        let is_found = flags.has(EventFlags::RECONCILED);
+        new.is_open = old.is_open && !is_found;
+        let new = &new;
         let kind = match new.kind {
             EntryKind::File if old.is_written(new) => Some(EventKind::Write),
+            EntryKind::File if old.is_open && is_found => Some(EventKind::CloseWrite),
             // Names that come and go change it also.
             EntryKind::File if old.is_touched(new) && seen.links == 1 => Some(EventKind::Attrib),
             _ => None,

@@ -47,7 +47,8 @@ pub(crate) trait Watcher {
 pub(crate) enum Mode {
     /// Nothing is told: it was there before the first start.
     Baseline,
-    /// What is found is told as new, with these flags.
+    /// It is told as new, with these flags; what is found in it is reconciled beside them, since
+    /// nobody saw how it came there.
     Found(EventFlags),
     /// What differs is told as reconciled. A deep comparing goes into directories that are known.
     Compare { is_deep: bool },
@@ -65,8 +66,9 @@ impl Mode {
     /// The mode of a directory that is found.
     fn below(self) -> Self {
         match self {
+            Self::Baseline => Self::Baseline,
+            Self::Found(flags) => Self::Found(flags.with(EventFlags::RECONCILED)),
             Self::Compare { .. } => Self::Compare { is_deep: true },
-            mode => mode,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The bytes of entries in a block of a snapshot.
 
-use crate::event::{ObjectId, PATH_BYTES_MAX};
+use crate::event::{EventFlags, EventKind, ObjectId, PATH_BYTES_MAX};
 
 /// What is remembered of a name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,9 @@ pub(crate) struct TreeEntry {
     pub(crate) mode: u16,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// Whether the file was told as written, and not as closed since. If events are lost, the end
+    /// of writing may be among them, and a look at the file does not show it.
+    pub(crate) is_open: bool,
 }
 
 /// Permissions of an entry that an event has told, and no look: its times are that of the event.
@@ -48,6 +51,18 @@ impl TreeEntry {
 
     pub(crate) fn is_directory(&self) -> bool {
         self.kind == EntryKind::Directory
+    }
+
+    /// Takes in what an event says of the end of writing. `before` is what was known of the name.
+    pub(crate) fn note(&mut self, kind: EventKind, flags: EventFlags, before: Option<&Self>) {
+        self.is_open = match kind {
+            EventKind::Create | EventKind::Write => {
+                let is_whole = flags.has(EventFlags::RECONCILED) || flags.has(EventFlags::BEYOND);
+                self.kind == EntryKind::File && !is_whole
+            }
+            EventKind::CloseWrite => false,
+            _ => before.is_some_and(|before| before.is_open && before.id == self.id),
+        };
     }
 
     /// Whether a later entry is of the same object. A file system gives the number of an object
@@ -83,11 +98,15 @@ pub(crate) struct Item<'a> {
 
 /// Bit of the first byte: the directory is that of the entry before.
 const SAME_DIR: u8 = 1 << 7;
+/// Bit of the first byte: the file was written and not closed.
+const OPEN: u8 = 1 << 6;
 
 /// Appends an entry to a block.
 pub(super) fn put(to: &mut Vec<u8>, item: Item<'_>, is_same_dir: bool) {
     let Item { dir, name, entry } = item;
-    to.push(entry.kind as u8 | if is_same_dir { SAME_DIR } else { 0 });
+    let same_dir = if is_same_dir { SAME_DIR } else { 0 };
+    let open = if entry.is_open { OPEN } else { 0 };
+    to.push(entry.kind as u8 | same_dir | open);
     if !is_same_dir {
         to.extend(dir.0);
     }
@@ -135,7 +154,7 @@ impl<'a> Iterator for Items<'a> {
     fn next(&mut self) -> Option<Item<'a>> {
         let mut rest = self.rest;
         let [first] = Self::array(&mut rest)?;
-        let kind = match first & !SAME_DIR {
+        let kind = match first & !(SAME_DIR | OPEN) {
             1 => EntryKind::File,
             2 => EntryKind::Directory,
             3 => EntryKind::Symlink,
@@ -162,6 +181,7 @@ impl<'a> Iterator for Items<'a> {
             mode: u16::from_le_bytes(Self::array(&mut rest)?),
             uid: u32::from_le_bytes(Self::array(&mut rest)?),
             gid: u32::from_le_bytes(Self::array(&mut rest)?),
+            is_open: first & OPEN != 0,
         };
         (self.rest, self.dir) = (rest, Some(dir));
         Some(Item { dir, name, entry })
@@ -184,6 +204,7 @@ mod tests {
             mode,
             uid: 0,
             gid: 0,
+            is_open: false,
         };
         let check = |old: TreeEntry, later: TreeEntry, expect: bool| {
             assert_eq!(old.is_same(&later), expect, "{old:?} {later:?}");

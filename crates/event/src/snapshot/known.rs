@@ -409,6 +409,7 @@ mod tests {
             mode: 0,
             uid: 0,
             gid: 0,
+            is_open: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tests of what fanotify finds after a gap, by comparing the tree with what it has told.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use barograph_event::{
@@ -84,8 +85,12 @@ fn what_happened_while_the_collector_was_away_is_told_as_reconciled() {
         fs::write(root.join("later"), b"1").unwrap();
         replica.settle("a file");
         replica.until("the snapshot", |_| snapshot.exists());
+        let mut open = fs::File::create(root.join("open")).unwrap();
+        open.write_all(b"1").unwrap();
+        replica.settle("an open file");
         let last = replica.told.last().unwrap().index;
         let replica = put_away(replica, &place);
+        drop(open);
         fs::rename(root.join("a"), root.join("c/a")).unwrap();
         fs::remove_dir_all(root.join("b")).unwrap();
         fs::write(root.join("c/f"), b"more").unwrap();
@@ -114,6 +119,7 @@ fn what_happened_while_the_collector_was_away_is_told_as_reconciled() {
             (EventKind::Rmdir, "b/in"),
             (EventKind::Unlink, "b/f"),
             (EventKind::Write, "c/f"),
+            (EventKind::CloseWrite, "open"),
             (EventKind::Mkdir, "d"),
             (EventKind::Create, "d/new"),
         ] {
@@ -128,7 +134,7 @@ fn what_happened_while_the_collector_was_away_is_told_as_reconciled() {
             format!("{} {path}", e.kind)
         };
         let shown: Vec<_> = between.iter().map(shown).collect();
-        assert_eq!(shown.len(), 9, "{shown:#?}");
+        assert_eq!(shown.len(), 10, "{shown:#?}");
         assert_eq!(replica.collector.status().trouble, "");
         // Directories that were found are known.
         replica.told.clear();

@@ -96,6 +96,8 @@ pub struct EventFacts<'a> {
     pub complete: bool,
     /// Whether the event was found by comparing.
     pub reconciled: bool,
+    /// Whether the target came from outside of what is watched, or went there.
+    pub beyond: bool,
 }
 
 /// A set of kinds of events, as bits by their place in [`EVENT_RULE_KINDS`].
@@ -115,8 +117,34 @@ impl KindSet {
         before != self.0
     }
 
+    /// The kinds as which rules take an event. A file that comparing has found, or that was moved
+    /// in from outside, has no `close_write`, so that its first or changed contents count as one.
+    pub(super) fn of(event: &EventFacts<'_>) -> Self {
+        let mut kinds = Self::default();
+        let is_whole = event.reconciled || event.beyond;
+        let is_contents = ["create", "write"].contains(&event.kind) && !event.directory;
+        let close_write = (is_whole && is_contents).then_some("close_write");
+        for place in [Some(event.kind), close_write]
+            .into_iter()
+            .flatten()
+            .filter_map(Self::place)
+        {
+            kinds.add(place);
+        }
+        kinds
+    }
+
     pub(super) fn has(self, place: usize) -> bool {
         self.0 & (1 << place) != 0
+    }
+
+    pub(super) fn places(self) -> impl Iterator<Item = usize> {
+        (0..EVENT_RULE_KINDS.len()).filter(move |place| self.has(*place))
+    }
+
+    /// Whether one of these kinds is among the others.
+    pub(super) fn meets(self, others: Self) -> bool {
+        self.0 & others.0 != 0
     }
 
     pub(super) fn words(self) -> impl Iterator<Item = &'static str> {

@@ -7,7 +7,7 @@ use barograph_model::cut;
 use barograph_statement::{EvalFault, Expr, SqlValue};
 
 use super::EventClause;
-use super::columns::{EVENT_RULE_COLUMNS, EventFacts, EventRow, EventValues, place_of};
+use super::columns::{EVENT_RULE_COLUMNS, EventFacts, EventRow, EventValues, KindSet, place_of};
 use super::known::KnownRule;
 use super::recent::RecentActions;
 
@@ -73,12 +73,18 @@ pub(super) fn explain(
 ) -> Vec<Explanation> {
     let rule = &known.rule;
     let row = EventRow::new(event);
-    let is_kind = rule.kinds().any(|kind| kind == event.kind);
+    let is_kind = rule.kinds.meets(KindSet::of(event));
     let kinds: Vec<&str> = rule.kinds().collect();
+    let mut values = vec![("kind".into(), quoted(event.kind))];
+    for (name, is_so) in [("reconciled", event.reconciled), ("beyond", event.beyond)] {
+        if is_so {
+            values.push((name.into(), "1".into()));
+        }
+    }
     let mut all = vec![told(
         format!("ON EVENT {}", kinds.join(", ")),
         is_kind,
-        vec![("kind".into(), quoted(event.kind))],
+        values,
     )];
     if !rule.sources.is_empty() {
         let sources: Vec<String> = rule.sources.iter().map(|source| quoted(source)).collect();

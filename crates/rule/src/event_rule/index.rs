@@ -32,7 +32,7 @@ impl RuleIndex {
         of_kind.resize_with(EVENT_RULE_KINDS.len(), KindRules::default);
         for (at, rule) in rules {
             let beginnings = beginnings_of_rule(rule);
-            for kind in (0..of_kind.len()).filter(|kind| rule.kinds.has(*kind)) {
+            for kind in rule.kinds.places() {
                 let rules = &mut of_kind[kind];
                 if rule.sources.is_empty() {
                     rules.of_all_sources.add(&beginnings, at);
@@ -56,16 +56,18 @@ impl RuleIndex {
     /// Puts the places of the rules that may match an event into `found`, in ascending order.
     pub(super) fn find(&self, row: &EventRow<'_>, found: &mut Vec<u32>) {
         found.clear();
-        let kind = KindSet::place(row.facts.kind);
-        let Some(rules) = kind.and_then(|kind| self.of_kind.get(kind)) else {
-            return;
-        };
-        let of_source = rules.of_source.get(row.facts.source);
-        let all = [Some(&rules.of_all_sources), of_source];
-        for rules in all.into_iter().flatten().filter(|rules| !rules.is_empty()) {
-            rules.find(&row.path(), found);
+        for rules in KindSet::of(row.facts)
+            .places()
+            .filter_map(|kind| self.of_kind.get(kind))
+        {
+            let of_source = rules.of_source.get(row.facts.source);
+            let all = [Some(&rules.of_all_sources), of_source];
+            for rules in all.into_iter().flatten().filter(|rules| !rules.is_empty()) {
+                rules.find(&row.path(), found);
+            }
         }
         found.sort_unstable();
+        found.dedup();
     }
 }
 
@@ -210,7 +212,11 @@ mod tests {
     use super::*;
 
     fn rule(tail: &str) -> EventRule {
-        let sql = format!("CREATE RULE r ON EVENT create {tail} THEN RUN '/x'");
+        rule_on("create", tail)
+    }
+
+    fn rule_on(kinds: &str, tail: &str) -> EventRule {
+        let sql = format!("CREATE RULE r ON EVENT {kinds} {tail} THEN RUN '/x'");
         match EventRuleStatement::parse(&sql).unwrap() {
             EventRuleStatement::Create { rule, .. } => *rule,
             EventRuleStatement::Drop { .. } => panic!("{sql}"),
@@ -295,5 +301,47 @@ mod tests {
         check("create", "u", "", &[3]);
         check("unlink", "s", "/a/b", &[]);
         check("unknown", "s", "/a/b", &[]);
+    }
+
+    #[test]
+    fn found_contents_count_as_close_write() {
+        let of = |kinds: &str| rule_on(kinds, "WHERE path GLOB '/a/*'");
+        let rules = [
+            of("close_write"),
+            of("create, close_write"),
+            of("write"),
+            of("mkdir"),
+        ];
+        let index = RuleIndex::new(rules.iter().enumerate());
+        let check = |kind: &str, reconciled: bool, directory: bool, expect: &[u32]| {
+            let facts = EventFacts {
+                kind,
+                path: b"/a/b",
+                reconciled,
+                directory,
+                ..EventFacts::default()
+            };
+            let mut found = Vec::new();
+            index.find(&EventRow::new(&facts), &mut found);
+            assert_eq!(found, expect, "{kind} {reconciled} {directory}");
+        };
+        let facts = EventFacts {
+            kind: "create",
+            path: b"/a/b",
+            beyond: true,
+            ..EventFacts::default()
+        };
+        let mut found = Vec::new();
+        index.find(&EventRow::new(&facts), &mut found);
+        assert_eq!(found, [0, 1]);
+        check("create", true, false, &[0, 1]);
+        check("create", false, false, &[1]);
+        check("create", true, true, &[1]);
+        check("write", true, false, &[0, 1, 2]);
+        check("write", false, false, &[2]);
+        check("close_write", false, false, &[0, 1]);
+        check("close_write", true, false, &[0, 1]);
+        check("rename", true, false, &[]);
+        check("mkdir", true, true, &[3]);
     }
 }

@@ -147,9 +147,8 @@ impl EventRules {
     ) {
         let row = EventRow::new(event);
         for known in &mut self.rules {
-            let kind = super::columns::KindSet::place(event.kind);
-            if kind.is_some_and(|kind| known.rule.kinds.has(kind)) && known.rule.takes_source(event)
-            {
+            let kinds = super::columns::KindSet::of(event);
+            if known.rule.kinds.meets(kinds) && known.rule.takes_source(event) {
                 known.take(&row, &self.recent, fire);
             }
         }

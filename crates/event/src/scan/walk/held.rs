@@ -87,4 +87,5 @@ const NOTHING: TreeEntry = TreeEntry {
     mode: 0,
     uid: 0,
     gid: 0,
+    is_open: false,
 };

@@ -65,7 +65,7 @@ impl Walk {
         tree.known.put(name.dir, &name.name, seen.entry);
         if seen.entry.is_directory() {
             Self::reset(tree, watcher, seen.entry.id);
-            self.go_below(tree, name, seen, Mode::Found(EventFlags::default()));
+            self.go_below(tree, name, seen, Mode::Found(EventFlags::RECONCILED));
         } else if seen.entry.kind == EntryKind::File && seen.entry.size > 0 {
             let (entry, flags) = (Some(&seen.entry), EventFlags::default());
             tree.tell_changed(EventKind::Write, name.dir, &name.name, entry, flags);

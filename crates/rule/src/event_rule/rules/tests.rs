@@ -313,7 +313,7 @@ struct OwnedEvent {
     path: Vec<u8>,
     old_path: Vec<u8>,
     numbers: (Option<u64>, Option<u32>, Option<u32>, i64),
-    flags: (bool, bool, bool),
+    flags: (bool, bool, bool, bool),
 }
 
 impl OwnedEvent {
@@ -333,6 +333,7 @@ impl OwnedEvent {
             directory: self.flags.0,
             complete: self.flags.1,
             reconciled: self.flags.2,
+            beyond: self.flags.3,
         }
     }
 }
@@ -346,7 +347,7 @@ fn events() -> impl Strategy<Value = OwnedEvent> {
         1 => prop::collection::vec(prop::sample::select(b"/ab.\xff\xc3".to_vec()), 0..8),
     ];
     (
-        prop::sample::select(vec!["create", "unlink", "rename", "unknown"]),
+        prop::sample::select(vec!["create", "close_write", "unlink", "rename", "unknown"]),
         prop::sample::select(vec!["s", "t", ""]),
         prop::sample::select(vec!["", "5", "job"]),
         path.clone(),
@@ -357,7 +358,7 @@ fn events() -> impl Strategy<Value = OwnedEvent> {
             prop::option::of(0_u32..3),
             prop_oneof![0_i64..7, Just(i64::MIN), Just(i64::MAX)],
         ),
-        any::<(bool, bool, bool)>(),
+        any::<(bool, bool, bool, bool)>(),
     )
         .prop_map(
             |(kind, source, job, path, old_path, numbers, flags)| OwnedEvent {
@@ -406,7 +407,13 @@ fn sqlite_holds(condition: &str, event: &EventFacts<'_>) -> Option<bool> {
 }
 
 fn with_kinds() -> impl Strategy<Value = Vec<(String, &'static str, &'static str, bool)>> {
-    let kinds = prop::sample::select(vec!["create", "create, unlink", "rename"]);
+    let kinds = prop::sample::select(vec![
+        "create",
+        "create, unlink",
+        "rename",
+        "close_write",
+        "close_write, create",
+    ]);
     let from = prop::sample::select(vec!["", "FROM 's'", "FROM 's', 't'"]);
     prop::collection::vec((conditions(), kinds, from, any::<bool>()), 1..12)
 }
