@@ -110,8 +110,8 @@ fn kind_of(kind: EventKind) -> EntryKind {
     }
 }
 
-/// What an event tells of an entry: its times are that of the event, and more is not known. `before`
-/// is what was known of it.
+/// What an event tells of an entry: its times are that of the event, and more is not known.
+/// `before` is what was known of it.
 pub(crate) fn entry_of(
     event: &FileEvent,
     kind: EntryKind,

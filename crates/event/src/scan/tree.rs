@@ -237,8 +237,8 @@ impl Tree {
         self.tell(event);
     }
 
-    /// Tells what differs between an entry and what is there now, and takes it in. After a gap a file
-    /// whose end of writing was not told is told as closed.
+    /// Tells what differs between an entry and what is there now, and takes it in. After a gap a
+    /// file whose end of writing was not told is told as closed.
     pub(crate) fn tell_differences(
         &mut self,
         dir: ObjectId,

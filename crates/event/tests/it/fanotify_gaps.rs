@@ -68,6 +68,13 @@ fn call_back(replica: Replica, place: &Place, config: &mut FanotifyConfig) -> Re
     replica.with(Box::new(collector))
 }
 
+/// Makes a file with contents and leaves it open.
+fn written(path: &Path) -> fs::File {
+    let mut file = fs::File::create(path).unwrap();
+    file.write_all(b"1").unwrap();
+    file
+}
+
 #[test]
 fn what_happened_while_the_collector_was_away_is_told_as_reconciled() {
     for base in bases() {
@@ -85,8 +92,7 @@ fn what_happened_while_the_collector_was_away_is_told_as_reconciled() {
         fs::write(root.join("later"), b"1").unwrap();
         replica.settle("a file");
         replica.until("the snapshot", |_| snapshot.exists());
-        let mut open = fs::File::create(root.join("open")).unwrap();
-        open.write_all(b"1").unwrap();
+        let open = written(&root.join("open"));
         replica.settle("an open file");
         let last = replica.told.last().unwrap().index;
         let replica = put_away(replica, &place);
