@@ -48,6 +48,43 @@ impl Default for WebhookConfig {
     }
 }
 
+impl WebhookConfig {
+    /// Checks whether a request may go to an address.
+    ///
+    /// # Errors
+    ///
+    /// It may not, for this reason.
+    pub fn check(&self, url: &str) -> Result<(), String> {
+        if url.len() > URL_BYTES_MAX {
+            return Err(format!(
+                "the address has {} bytes, of at most {URL_BYTES_MAX}",
+                url.len()
+            ));
+        }
+        let uri: Uri = url
+            .parse()
+            .map_err(|_| "the address is not valid".to_owned())?;
+        if !matches!(uri.scheme_str(), Some("http" | "https")) {
+            return Err("the address is neither http nor https".to_owned());
+        }
+        let authority = uri.authority().map(|it| it.as_str().to_lowercase());
+        let authority = authority.unwrap_or_default();
+        if authority.contains('@') {
+            return Err("the address has a user name, which is not sent".to_owned());
+        }
+        let host = uri.host().unwrap_or_default().to_lowercase();
+        let is_one = |allowed: &str| {
+            [&host, &authority]
+                .iter()
+                .any(|it| it.eq_ignore_ascii_case(allowed))
+        };
+        match self.hosts.iter().any(|it| is_one(it)) {
+            true => Ok(()),
+            false => Err(format!("{authority} is not among the allowed hosts")),
+        }
+    }
+}
+
 /// The reason why webhooks cannot be set up.
 #[derive(Debug, Error)]
 pub enum WebhookFault {
@@ -67,9 +104,7 @@ pub enum WebhookFault {
 /// Posts webhooks.
 pub struct WebhookSender {
     agent: Agent,
-    hosts: Vec<String>,
-    answer_bytes_max: u64,
-    asked_wait_max: Duration,
+    config: WebhookConfig,
 }
 
 impl WebhookSender {
@@ -96,20 +131,14 @@ impl WebhookSender {
             .new_agent();
         Ok(Self {
             agent,
-            hosts: config
-                .hosts
-                .iter()
-                .map(|host| host.to_lowercase())
-                .collect(),
-            answer_bytes_max: config.answer_bytes_max,
-            asked_wait_max: config.asked_wait_max,
+            config: config.clone(),
         })
     }
 
     /// Posts a body of JSON. `key` is the idempotency key of the action, which the receiver gets as
     /// the header `Idempotency-Key`.
     pub fn post(&self, url: &str, key: &str, body: &[u8]) -> ActionOutcome {
-        if let Err(reason) = self.check(url) {
+        if let Err(reason) = self.config.check(url) {
             return failed(
                 reason,
                 Vec::new(),
@@ -137,7 +166,7 @@ impl WebhookSender {
         let body = response
             .body_mut()
             .with_config()
-            .limit(self.answer_bytes_max);
+            .limit(self.config.answer_bytes_max);
         let answer = body.read_to_vec().unwrap_or_default();
         let status = response.status();
         let repeat = match status {
@@ -155,32 +184,6 @@ impl WebhookSender {
         failed(reason, answer, repeat, AttemptReach::Begun)
     }
 
-    /// Whether a request may go to an address.
-    fn check(&self, url: &str) -> Result<(), String> {
-        if url.len() > URL_BYTES_MAX {
-            return Err(format!(
-                "the address has {} bytes, of at most {URL_BYTES_MAX}",
-                url.len()
-            ));
-        }
-        let uri: Uri = url
-            .parse()
-            .map_err(|_| "the address is not valid".to_owned())?;
-        if !matches!(uri.scheme_str(), Some("http" | "https")) {
-            return Err("the address is neither http nor https".to_owned());
-        }
-        let authority = uri.authority().map(|it| it.as_str().to_lowercase());
-        let authority = authority.unwrap_or_default();
-        if authority.contains('@') {
-            return Err("the address has a user name, which is not sent".to_owned());
-        }
-        let host = uri.host().unwrap_or_default().to_lowercase();
-        match self.hosts.iter().any(|it| *it == host || *it == authority) {
-            true => Ok(()),
-            false => Err(format!("{authority} is not among the allowed hosts")),
-        }
-    }
-
     /// The wait that the receiver asks for, in seconds. A date in its place is rare, and the usual
     /// wait does for it.
     fn later(&self, headers: &HeaderMap) -> RepeatWish {
@@ -188,7 +191,7 @@ impl WebhookSender {
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok());
         let asked = asked.and_then(|text| text.trim().parse().ok());
-        match asked.map(|seconds| Duration::from_secs(seconds).min(self.asked_wait_max)) {
+        match asked.map(|seconds| Duration::from_secs(seconds).min(self.config.asked_wait_max)) {
             Some(wait) => RepeatWish::NotBefore(i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX)),
             None => RepeatWish::Later,
         }

@@ -1,28 +1,33 @@
-//! Rules on file events, and their actions (docs/design/0010-file-events.md).
+//! Rules on file events and on schedules, and their actions (docs/design/0010-file-events.md).
 //!
 //! Sources hand durable events over ([`EventActions::offer`]); one thread evaluates all rules on
 //! them and keeps requests in the queue of actions, together with a cursor for each source; workers
 //! run the actions. All of it, the queue included, begins with the first rule.
 
+mod config;
 mod document;
 mod evaluator;
 mod execution;
 mod feed;
 mod request;
+mod schedule;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_action::{
     ActionOwner, ActionQueue, ActionWorkers, Changed, JobExecutor, ProgramRunner, QueueConfig,
-    QueueStatus, RunConfig, WebhookConfig, WebhookSender, WorkersConfig,
+    QueueStatus, RunConfig, WebhookSender, WorkersConfig,
 };
 use barograph_model::{Clock, NS_PER_S};
-use barograph_recorder::publish;
-use barograph_rule::{EventRuleLimits, EventRuleStatement, EventRules};
+use barograph_recorder::{publish, publish_private};
+use barograph_rule::{
+    ActionLimits, EventRule, EventRuleLimits, EventRuleStatement, EventRules, FiredAction, Firing,
+    RuleWork,
+};
 use barograph_statement::StatementOutcome;
 use barograph_stream::{ACTIONS_DOCUMENT, ActionsRow, RulesRow, RunDir, ScopeReader};
 use serde_json::{Value as Json, json};
@@ -30,12 +35,15 @@ use tracing::{info, warn};
 
 use crate::refusal::{StatementAnswer, StatementRefusal};
 
+pub use config::ActionConfig;
 use document::{actions, detail, rule};
 use evaluator::{Progress, RuleEvaluator};
 use execution::{KnownExecutor, RuleStarts};
 use feed::EventFeeds;
 pub(crate) use feed::{DurableEvents, EventLog};
-pub use request::{action_words, event_facts};
+pub use request::{action_words, check_work, event_facts, scheduled_words};
+use request::{address, request_of_firing};
+use schedule::time_cursor;
 
 /// Longest wait of the evaluating thread.
 const WAIT: Duration = Duration::from_secs(1);
@@ -55,6 +63,7 @@ type News = Box<dyn Fn() + Send + Sync>;
 pub(crate) struct EventActions {
     shared: Arc<ActionsShared>,
     path: PathBuf,
+    config: ActionConfig,
     machine: Mutex<Machine>,
 }
 
@@ -68,6 +77,8 @@ struct ActionsShared {
     rules: Mutex<EventRules>,
     /// When each rule was made, in ns since the epoch.
     made: Mutex<BTreeMap<String, i64>>,
+    /// The limits on the actions of rules on streams.
+    conditions: Mutex<BTreeMap<String, ActionLimits>>,
     feeds: EventFeeds,
     open: Mutex<OpenQueue>,
     news: OnceLock<News>,
@@ -130,8 +141,8 @@ impl EventActions {
     /// that cannot be opened now is tried again.
     pub(crate) fn new(
         kept: &BTreeMap<String, String>,
-        (node, run_dir): (&str, &RunDir),
-        path: PathBuf,
+        (node, run_dir, state_dir): (&str, &RunDir, &Path),
+        config: &ActionConfig,
         clock: &Arc<dyn Clock>,
     ) -> Self {
         let now_ns = clock.now_ns();
@@ -157,11 +168,13 @@ impl EventActions {
                 },
                 rules: Mutex::new(rules),
                 made: Mutex::new(made),
+                conditions: Mutex::default(),
                 feeds: EventFeeds::default(),
                 open: Mutex::default(),
                 news: OnceLock::new(),
             }),
-            path,
+            path: state_dir.join("actions").join("queue"),
+            config: config.clone(),
             machine: Mutex::default(),
         };
         actions.attend();
@@ -193,7 +206,11 @@ impl EventActions {
         };
         match statement {
             EventRuleStatement::Create { rule, .. } => {
-                let opened = self.open().and_then(|queue| self.begin_anew(&queue));
+                self.check(&rule).map_err(StatementRefusal::Statement)?;
+                let opened = self.open().and_then(|queue| {
+                    self.begin_anew(&queue)?;
+                    self.begin_schedule(&queue, &rule)
+                });
                 let executed = match opened {
                     Ok(()) => self.shared.rules().execute(sql).map_err(Into::into),
                     Err(reason) => Err(StatementRefusal::Internal(reason)),
@@ -279,6 +296,57 @@ impl EventActions {
         self.go_on(queue)
     }
 
+    /// Has a rule on a schedule fire at the times that come from now on.
+    fn begin_schedule(&self, queue: &ActionQueue, rule: &EventRule) -> Result<(), String> {
+        if rule.schedule.is_none() {
+            return Ok(());
+        }
+        let cursor = time_cursor(&rule.name, self.shared.clock.now_ns());
+        queue
+            .set_cursors(&[cursor])
+            .map_err(|fault| fault.to_string())
+    }
+
+    /// Checks what a rule does, as far as that can be known before it does it.
+    fn check(&self, rule: &EventRule) -> Result<(), String> {
+        check_work(&rule.work)?;
+        self.check_address(&rule.work)
+    }
+
+    /// Checks that a rule posts to no host but those that are allowed.
+    pub(crate) fn check_address(&self, work: &RuleWork) -> Result<(), String> {
+        match address(work) {
+            None => Ok(()),
+            Some(url) => self.config.webhooks().check(&url).map_err(|reason| {
+                format!("{reason}: `webhook_hosts` of `[action]` in barograph.toml has those to which rules may post")
+            }),
+        }
+    }
+
+    /// Sets the limits on the actions of rules on streams, by their names.
+    pub(crate) fn set_conditions(&self, limits: BTreeMap<String, ActionLimits>) {
+        *lock(&self.shared.conditions) = limits;
+    }
+
+    /// Takes in what a rule on streams does, since it fires.
+    ///
+    /// # Errors
+    ///
+    /// It is not done, for this reason.
+    pub(crate) fn enqueue(&self, firing: &Firing, action: &FiredAction) -> Result<(), String> {
+        let queue = self.open()?;
+        let made = request_of_firing(firing, action, &self.shared.node, self.shared.owner);
+        let request = made.map_err(|fault| fault.to_string())?;
+        let kept = queue
+            .enqueue(&[request])
+            .map_err(|fault| fault.to_string())?;
+        if kept.refused() > 0 {
+            return Err("the queue of actions is full".into());
+        }
+        self.shared.wake_workers();
+        Ok(())
+    }
+
     /// Has no event seen while there is no rule.
     fn rest(&self) {
         if !self.shared.rules().is_empty() {
@@ -301,7 +369,7 @@ impl EventActions {
         let clock = Arc::clone(&self.shared.clock);
         let queue = ActionQueue::open(&self.path, QueueConfig::default(), clock);
         let queue = Arc::new(queue.map_err(|fault| fault.to_string())?);
-        let sender = WebhookSender::new(&WebhookConfig::default());
+        let sender = WebhookSender::new(&self.config.webhooks());
         let executor = KnownExecutor {
             shared: Arc::clone(&self.shared),
             executor: JobExecutor::new(
@@ -315,7 +383,7 @@ impl EventActions {
             ..WorkersConfig::default()
         };
         // Workers may look at once, and then find no queue here, and no rule that may start.
-        let rules = Arc::new(RuleStarts(Arc::clone(&self.shared)));
+        let rules = Arc::new(RuleStarts::new(&self.shared));
         let workers = ActionWorkers::start(Arc::clone(&queue), rules, Arc::new(executor), config);
         let workers = workers.map_err(|error| format!("cannot start workers: {error}"))?;
         let mut open = lock(&self.shared.open);
@@ -448,7 +516,7 @@ struct ActionsPublisher {
     next_ns: i64,
     status: QueueStatus,
     readers: BTreeMap<String, ScopeReader>,
-    told: BTreeMap<ScopeReader, Vec<ActionsRow>>,
+    told: BTreeMap<Option<ScopeReader>, Vec<ActionsRow>>,
     rules: Vec<RulesRow>,
 }
 
@@ -475,16 +543,22 @@ impl ActionsPublisher {
         if status == self.status && readers == self.readers {
             return;
         }
-        let usual = ScopeReader::User(shared.owner.uid);
-        let mut now = actions(queue, &readers, usual);
+        let mut now = actions(queue, &readers);
         // Readers whose last action is gone are told so.
         for reader in self.told.keys() {
             now.entry(*reader).or_default();
         }
         for (reader, rows) in &now {
+            if self.told.get(reader) == Some(rows) {
+                continue;
+            }
+            let Some(reader) = reader else {
+                publish_private(&shared.run_dir, ACTIONS_DOCUMENT, rows);
+                continue;
+            };
             let dir = shared.run_dir.scope(&reader.scope());
             // A scope begins with the first stream of its readers.
-            if self.told.get(reader) != Some(rows) && dir.path().exists() {
+            if dir.path().exists() {
                 publish(&dir, ACTIONS_DOCUMENT, rows);
             }
         }

@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AgentError, ApplicationsConfig, ArchiveConfig, ClusterConfig, EventConfig, ExportConfig,
-    ForecastConfig,
+    ActionConfig, AgentError, ApplicationsConfig, ArchiveConfig, ClusterConfig, EventConfig,
+    ExportConfig, ForecastConfig,
 };
 use barograph_model::ConfigError;
 use barograph_recorder::seconds;
@@ -38,6 +38,9 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Insights that are made at the start, each a `CREATE INSIGHT` statement.
     pub insights: Vec<String>,
+    /// Rules that are made at the start, each a `CREATE RULE` statement. A rule of the same name
+    /// that was made by a statement takes precedence.
+    pub rules: Vec<String>,
     /// Bounds of the segment.
     pub streams: StreamsConfig,
     /// The archive: which history is written to disk, and how much of it is kept.
@@ -52,6 +55,8 @@ pub struct Config {
     pub cluster: ClusterConfig,
     /// File events: the trees whose events are recorded.
     pub event: EventConfig,
+    /// Actions of rules on file events and on schedules.
+    pub action: ActionConfig,
     /// Forecasts of the near future of streams.
     pub forecast: ForecastConfig,
     /// Policies: streams that may be looked at seldom, and the error that is allowed between two
@@ -71,6 +76,7 @@ impl Default for Config {
             run_dir: PathBuf::new(),
             state_dir: PathBuf::new(),
             insights: Vec::new(),
+            rules: Vec::new(),
             streams: StreamsConfig::default(),
             archive: ArchiveConfig::default(),
             query: QueryConfig::default(),
@@ -78,6 +84,7 @@ impl Default for Config {
             applications: ApplicationsConfig::default(),
             cluster: ClusterConfig::default(),
             event: EventConfig::default(),
+            action: ActionConfig::default(),
             forecast: ForecastConfig::default(),
             policy: Vec::new(),
             budget: BudgetConfig::default(),
@@ -231,17 +238,12 @@ impl Config {
     /// Returns the configured insights by name. A statement without a name is left out with a
     /// warning.
     pub(crate) fn insights_by_name(&self) -> BTreeMap<String, String> {
-        let by_name = self
-            .insights
-            .iter()
-            .filter_map(|sql| match StatementHead::read(sql) {
-                Ok(head) => Some((head.name, sql.clone())),
-                Err(error) => {
-                    warn!(%error, sql, "an insight is left out");
-                    None
-                }
-            });
-        by_name.collect()
+        by_name(&self.insights)
+    }
+
+    /// Returns the configured rules by name. A statement without a name is left out with a warning.
+    pub(crate) fn rules_by_name(&self) -> BTreeMap<String, String> {
+        by_name(&self.rules)
     }
 
     /// Returns the names of the tables and keys in which another configuration differs, apart from
@@ -328,6 +330,19 @@ fn default_state_dir() -> PathBuf {
         Some(state) => state.join("barograph"),
         None => RunDir::default_path().join("state"),
     }
+}
+
+fn by_name(statements: &[String]) -> BTreeMap<String, String> {
+    let by_name = statements
+        .iter()
+        .filter_map(|sql| match StatementHead::read(sql) {
+            Ok(head) => Some((head.name, sql.clone())),
+            Err(error) => {
+                warn!(%error, sql, "a configured statement is left out");
+                None
+            }
+        });
+    by_name.collect()
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ mod statements;
 mod watches;
 mod who;
 
-pub use actions::{action_words, event_facts};
+pub use actions::{ActionConfig, action_words, check_work, event_facts, scheduled_words};
 pub use barograph_call::{Board, CallError, CallOrigin, CallOutcome, CallRequest, CallsMade};
 pub use barograph_fabric::security::CREDENTIALS_DIR;
 pub use barograph_intake::ApplicationsConfig;

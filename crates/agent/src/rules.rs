@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use barograph_model::{CLUSTER_PREFIX, Clock, Selector};
 use barograph_rule::{
     EventRuleStatement, Firing, RuleLimits, RuleReport, Rules, selectors_of_cluster,
+    work_of_condition,
 };
 use barograph_statement::{StatementAction, StatementHead, StatementOutcome};
 use barograph_stream::{
@@ -80,6 +81,24 @@ struct State {
 impl RulesShared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands over the call of a rule that fires, or what it does instead.
+    fn fire(&self, firing: &Firing) -> Result<(), String> {
+        match (&firing.action, &self.events) {
+            (None, _) => self.action.fire(firing),
+            (Some(action), Some(events)) => events.enqueue(firing, action),
+            (Some(_), None) => Err("this agent runs no actions".into()),
+        }
+    }
+
+    /// Tells the limits of what rules do.
+    fn tell_limits(&self, state: &State) {
+        if let Some(events) = &self.events {
+            let limits = state.rules.actions();
+            let limits = limits.map(|(rule, limits)| (rule.to_owned(), limits.clone()));
+            events.set_conditions(limits.collect());
+        }
     }
 
     /// Has what rules read of other nodes mirrored.
@@ -179,6 +198,7 @@ impl DeclaredRules {
             }
         }
         rules.shared.tell_demand(&state);
+        rules.shared.tell_limits(&state);
         drop(state);
         rules.shared.publish();
         if let Some(events) = &rules.shared.events {
@@ -218,6 +238,11 @@ impl DeclaredRules {
             return Err(taken(&name, "events"));
         }
         self.shared.check_cluster(sql)?;
+        if let (Some(work), Some(events)) = (work_of_condition(sql)?, &self.shared.events) {
+            events
+                .check_address(&work)
+                .map_err(StatementRefusal::Statement)?;
+        }
         let mut state = self.shared.lock();
         if state.is_over {
             return Err(StatementRefusal::Internal("the agent is stopping".into()));
@@ -235,6 +260,7 @@ impl DeclaredRules {
             StatementOutcome::Dropped(_) => dropped,
         };
         self.shared.tell_demand(&state);
+        self.shared.tell_limits(&state);
         drop(state);
         self.shared.publish();
         Ok(answer)

@@ -179,13 +179,12 @@ impl Agent {
         // it, and so does the server.
         self.publish_addresses(started_ns)?;
         let applications = self.applications.as_ref();
-        let kept_rules = statements.of(StatementKind::Rule);
-        let queue = self.state_dir.join("actions").join("queue");
-        let actions = EventActions::new(&kept_rules, (&self.node, run_dir), queue, clock);
-        let actions = Arc::new(actions);
+        let mut kept_rules = config.rules_by_name();
+        kept_rules.extend(statements.of(StatementKind::Rule));
+        let place = (&*self.node, run_dir, &*self.state_dir);
+        let actions = Arc::new(EventActions::new(&kept_rules, place, &config.action, clock));
         self.actions = Some(Arc::clone(&actions));
         self.watches = applications.map(|applications| {
-            let place = (&*self.node, run_dir, &*self.state_dir);
             let kept = statements.of(StatementKind::Watch);
             let to = (applications.events(), &actions);
             Arc::new(Watches::start((&config.event, &kept), place, to, clock))

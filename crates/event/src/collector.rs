@@ -27,6 +27,11 @@ pub trait Collector: Send {
         now: (i64, i64),
     ) -> Result<Collected, CollectorFault>;
 
+    /// Takes in that nothing can be collected at present: what the operating system has for the
+    /// collector may be moved into memory, as far as there is room, so that it loses nothing
+    /// meanwhile.
+    fn hold(&mut self) {}
+
     /// Takes in that all events up to this index are durable: the source may forget them.
     ///
     /// # Errors

@@ -249,6 +249,10 @@ impl Collector for InotifyCollector {
         }
     }
 
+    fn hold(&mut self) {
+        self.watches.drain();
+    }
+
     fn acknowledge(&mut self, index: u64) -> Result<(), CollectorFault> {
         // Putting a new snapshot in its place may take long.
         self.watches.drain();

@@ -2,9 +2,10 @@
 //! its scopes.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
-use barograph_stream::{DocumentColumns, RunDir, SCOPE_OF_ALL};
+use barograph_stream::{DocumentColumns, RunDir, SCOPE_OF_ALL, StreamError};
 use rusqlite::Result;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -53,6 +54,31 @@ pub(crate) fn per_scope(
         }));
     }
     Ok(one(rows))
+}
+
+/// The rows of a document in the run directory of each scope, and of that in the agent's own, which
+/// has no scope and which its user alone may read.
+pub(crate) fn private_and_per_scope(
+    live: &Arc<Live>,
+    name: &'static str,
+    columns: DocumentColumns,
+) -> Result<Batches> {
+    let of_scopes = per_scope(live, name, columns)?;
+    let Some(run_dir) = live.run_dir().filter(|_| live.reads_for_itself()) else {
+        return Ok(of_scopes);
+    };
+    let is_denied = |error: &StreamError| match error {
+        StreamError::Io { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+        _ => false,
+    };
+    match run_dir.document(name) {
+        Err(error) if is_denied(&error) => Ok(of_scopes),
+        _ => {
+            let list: Vec<Object> = rows_of(&run_dir, name)?;
+            let own = one(list.iter().map(|o| cells(o, columns)).collect());
+            Ok(Box::new(own.chain(of_scopes)))
+        }
+    }
 }
 
 /// The rows of a document in the run directory and in that of each scope.

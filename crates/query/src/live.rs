@@ -324,6 +324,13 @@ impl Live {
         place.root.clone()
     }
 
+    /// Whether all is read that this process may read, and not what everyone may.
+    pub(crate) fn reads_for_itself(&self) -> bool {
+        let inner = self.lock();
+        let scopes = inner.follower.as_ref().map(SegmentFollower::scopes);
+        scopes == Some(ScopeChoice::Readable)
+    }
+
     /// Names and run directories of the scopes that are read.
     pub(crate) fn scopes(&self) -> Vec<(Arc<str>, RunDir)> {
         let inner = self.lock();

@@ -18,7 +18,7 @@ use barograph_stream::{
 use rusqlite::Result;
 
 use crate::cell::CellRow;
-use crate::documents::{document, everywhere, per_scope};
+use crate::documents::{document, everywhere, per_scope, private_and_per_scope};
 use crate::error::failed;
 use crate::functions::{FUNCTIONS, Wide, WideForm, families, publications as publications_of};
 use crate::latest;
@@ -146,10 +146,10 @@ pub(crate) static SYSTEM: [Listing; 22] = [
     Listing {
         name: "actions",
         kind: "system",
-        help: "the newest actions of rules on file events, and the newest dead letters: what became of each",
+        help: "the newest actions of rules, and the newest dead letters: what became of each",
         columns: ACTIONS_COLUMNS,
         arguments: &[],
-        produce: |live, _| per_scope(live, ACTIONS_DOCUMENT, ACTIONS_COLUMNS),
+        produce: |live, _| private_and_per_scope(live, ACTIONS_DOCUMENT, ACTIONS_COLUMNS),
     },
     CALLS,
     Listing {

@@ -21,11 +21,20 @@ pub fn publish(run_dir: &RunDir, name: &str, document: &impl Serialize) {
     publish_rendered(run_dir, name, serde_json::to_vec(document));
 }
 
+/// Writes a document as [`publish`] does, which only the agent's user may read.
+pub fn publish_private(run_dir: &RunDir, name: &str, document: &impl Serialize) {
+    write(run_dir, name, serde_json::to_vec(document), 0o600);
+}
+
 /// Writes a document as [`publish`] does, from its bytes.
 pub fn publish_rendered(run_dir: &RunDir, name: &str, bytes: serde_json::Result<Vec<u8>>) {
+    write(run_dir, name, bytes, 0o644);
+}
+
+fn write(run_dir: &RunDir, name: &str, bytes: serde_json::Result<Vec<u8>>, mode: u32) {
     let written = bytes.map_err(|error| error.to_string());
     let published = written.and_then(|bytes| {
-        let published = run_dir.publish(name, &bytes, 0o644);
+        let published = run_dir.publish(name, &bytes, mode);
         published.map_err(|error| error.to_string())
     });
     if let Err(error) = published {

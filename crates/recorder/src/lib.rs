@@ -21,7 +21,9 @@ mod world;
 pub use archive_config::ArchiveConfig;
 pub use backoff::Backoff;
 pub use copies::{ScopeCopies, ScopeTarget};
-pub use documents::{ArchiveDocument, DOCUMENTS_NS, name_archive, publish, publish_rendered};
+pub use documents::{
+    ArchiveDocument, DOCUMENTS_NS, name_archive, publish, publish_private, publish_rendered,
+};
 pub use forecasts::{ForecastConfig, ForecastRoom, Forecasts, PROJECT_NS, PredictedReach};
 pub use histories::ScopeHistories;
 pub use history::{History, PrepareArchive};

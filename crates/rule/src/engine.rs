@@ -587,6 +587,7 @@ fn firing(
     Ok(Firing {
         rule: definition.name.to_string(),
         call: definition.call.clone(),
+        action: subject.action(definition)?,
         payload,
         target: subject.target(definition)?,
         nodes: definition.nodes.clone(),

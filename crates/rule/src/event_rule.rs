@@ -1,5 +1,5 @@
-//! Rules on file events: a rule names the kinds of events, the paths and the program that is run
-//! for each of them.
+//! Rules on file events and on schedules: a rule names the kinds of events and the paths, or times,
+//! and what is done for each of them.
 //!
 //! [`EventRule`] has the grammar and the decisions. The module is separate from the rules on
 //! streams because these have subjects and windows of samples, and an event is a row of its own.
@@ -15,33 +15,42 @@ mod limits;
 mod markdown;
 mod recent;
 mod rules;
+mod schedule;
 mod statement;
+mod work;
 
 pub use arguments::ACTION_FIELDS;
 pub use columns::{EVENT_RULE_COLUMNS, EVENT_RULE_KINDS, EventFacts};
 pub use count::COUNT_POINTS_MAX;
 pub use explain::{Explanation, ExplanationOutcome};
 pub use known::{EventFiring, EventRuleReport};
-pub use limits::{ActionDelivery, ActionLimits, EventRuleLimits, QuietTime, RecentActionsLimits};
+pub use limits::{
+    ActionDelivery, ActionLimits, ActionRate, EventRuleLimits, QuietTime, RecentActionsLimits,
+};
 pub use markdown::{MarkdownFault, MarkdownRule, RowDifference, check_rule_markdown};
 pub use recent::{RecentActions, StartedAction};
 pub use rules::EventRules;
+pub use schedule::RuleSchedule;
 pub use statement::EventRuleStatement;
+pub(crate) use statement::action_limits;
+pub use work::RuleWork;
 
 use barograph_statement::Expr;
 
 use columns::KindSet;
 use glob::GlobCheck;
 
-/// A rule on file events, as it was written.
+/// A rule on file events or on a schedule, as it was written.
 ///
 /// ```sql
 /// CREATE [OR REPLACE] RULE name [HELP 'what it is for']
 ///     ON EVENT create, close_write [, …] [FROM 'source' [, …]]
 ///     [WHERE condition] [WHEN count_over('1 min') > 10]
 ///     THEN RUN 'program' ['argument' …]
-///     [COOLDOWN '10 s'] [CONCURRENCY 4] [TIMEOUT '10 min'] [RETRY 5]
+///     [COOLDOWN '10 s'] [CONCURRENCY 4] [TIMEOUT '10 min'] [RETRY 5] [RATE 100 PER '1 min']
 ///     [DELIVERY 'at_most_once' | 'at_least_once'] [QUIET '08:00' TO '18:00']
+/// CREATE … RULE … ON SCHEDULE {EVERY '1 h' | AT '02:30' [, …]} THEN …
+/// CREATE … RULE … THEN POST 'https://host/path' [BODY '{{"path": "{path}"}}'] …
 /// ```
 ///
 /// The condition has the operators and scalar functions of insights over the columns of one event
@@ -87,10 +96,10 @@ pub struct EventRule {
     pub help: String,
     /// The names of the sources whose events it takes; empty for all sources.
     pub sources: Vec<String>,
-    /// The program that is run.
-    pub program: String,
-    /// The arguments of the program, in which fields of the event stand in braces, like `{path}`.
-    pub arguments: Vec<String>,
+    /// The times at which it fires; `None` for a rule on events.
+    pub schedule: Option<RuleSchedule>,
+    /// What is done when it fires.
+    pub work: RuleWork,
     /// The least time between two firings, in ns; 0 if there is none.
     pub cooldown_ns: i64,
     /// The limits on running the action.

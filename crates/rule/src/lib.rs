@@ -1,10 +1,12 @@
 //! Rules, written in SQL, each with an action: conditions over streams, which are described here,
-//! and rules on file events, which [`EventRule`] describes. The action of the former is a call of a
-//! handler in running programs.
+//! and rules on file events and schedules, which [`EventRule`] describes. The action of the former
+//! is a call of a handler in running programs, or a program or a post as those of rules on events.
 //!
 //! ```sql
 //! CREATE [OR REPLACE] RULE name [HELP 'what it is for'] WHEN condition CALL 'handler'
 //!     [PAYLOAD value] [TO 'label=value,…'] [COOLDOWN '10 s'] [EXPIRES '60 s']
+//! CREATE [OR REPLACE] RULE name [HELP 'what it is for'] WHEN condition
+//!     THEN {RUN 'program' ['argument with {label}' …] | POST 'https://host/path'} [limits]
 //! DROP RULE [IF EXISTS] name
 //! ```
 //!
@@ -66,11 +68,13 @@ mod window;
 pub use cluster::{ClusterSelector, selectors_of_cluster};
 pub use engine::Rules;
 pub use event_rule::{
-    ACTION_FIELDS, ActionDelivery, ActionLimits, COUNT_POINTS_MAX, EVENT_RULE_COLUMNS,
+    ACTION_FIELDS, ActionDelivery, ActionLimits, ActionRate, COUNT_POINTS_MAX, EVENT_RULE_COLUMNS,
     EVENT_RULE_KINDS, EventFacts, EventFiring, EventRule, EventRuleLimits, EventRuleReport,
     EventRuleStatement, EventRules, Explanation, ExplanationOutcome, MarkdownFault, MarkdownRule,
-    QuietTime, RecentActions, RecentActionsLimits, RowDifference, StartedAction,
-    check_rule_markdown,
+    QuietTime, RecentActions, RecentActionsLimits, RowDifference, RuleSchedule, RuleWork,
+    StartedAction, check_rule_markdown,
 };
 pub use limits::RuleLimits;
-pub use report::{Firing, FiringSummary, RuleReport, RuleState};
+
+pub use report::{FiredAction, Firing, FiringSummary, RuleReport, RuleState};
+pub use statement::work_of_condition;

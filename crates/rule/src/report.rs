@@ -6,6 +6,8 @@ use std::sync::Arc;
 use barograph_model::{Labels, Value};
 use serde_json::Value as Json;
 
+use crate::event_rule::{ActionLimits, RuleWork};
+
 /// The call that is to be made because a condition became true.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Firing {
@@ -13,6 +15,8 @@ pub struct Firing {
     pub rule: String,
     /// The name of the handlers that are to be called.
     pub call: String,
+    /// What is done in place of a call.
+    pub action: Option<FiredAction>,
     /// The payload; null without PAYLOAD.
     pub payload: Json,
     /// Labels of the processes to be called; without labels, all that handle the call.
@@ -31,6 +35,17 @@ pub struct Firing {
     pub expires_ns: i64,
     /// The values that made the condition true.
     pub explanation: String,
+}
+
+/// The action of a rule that fires.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FiredAction {
+    /// What is done, with the subject's labels in the arguments.
+    pub work: RuleWork,
+    /// The limits on doing it.
+    pub limits: ActionLimits,
+    /// The hash of the rule's statement.
+    pub version: u64,
 }
 
 /// A summary of consecutive samples, where there are too many to hand over each.

@@ -9,8 +9,9 @@ use barograph_statement::{
     length_ns, statement_head,
 };
 
+use crate::event_rule::{RuleWork, action_limits};
 use crate::leaf::{LeafFunction, StreamFunctions};
-use crate::subject::{FiringPayload, RuleDefinition, TextPiece};
+use crate::subject::{FiringPayload, RuleAction, RuleDefinition, TextPiece};
 
 /// Longest name of a handler, in bytes.
 pub(crate) const CALL_NAME_BYTES_MAX: usize = 127;
@@ -18,7 +19,9 @@ pub(crate) const CALL_NAME_BYTES_MAX: usize = 127;
 pub(crate) const PAYLOAD_MEMBERS_MAX: usize = 32;
 
 /// The words that end an expression.
-const CLAUSES: [&str; 7] = ["CALL", "FIRE", "PAYLOAD", "TO", "ON", "COOLDOWN", "EXPIRES"];
+const CLAUSES: [&str; 8] = [
+    "CALL", "FIRE", "THEN", "PAYLOAD", "TO", "ON", "COOLDOWN", "EXPIRES",
+];
 /// Most nodes that a rule names.
 const NODES_MAX: usize = 64;
 
@@ -50,6 +53,18 @@ pub(crate) fn parse(sql: &str) -> Result<RuleStatement, StatementError> {
     }
 }
 
+/// What a `CREATE RULE` on streams does in place of a call; `None` of another statement.
+///
+/// # Errors
+///
+/// The text is no statement on rules on streams.
+pub fn work_of_condition(sql: &str) -> Result<Option<RuleWork>, StatementError> {
+    let RuleStatement::Create { definition, .. } = parse(sql)? else {
+        return Ok(None);
+    };
+    Ok(definition.action.map(|action| action.work))
+}
+
 fn create(mut words: StatementWords, sql: &str) -> Result<RuleDefinition, StatementError> {
     let name = Name::new(words.dotted_name())?;
     let help = match words.keyword("HELP") {
@@ -58,6 +73,9 @@ fn create(mut words: StatementWords, sql: &str) -> Result<RuleDefinition, Statem
     };
     words.expect("WHEN")?;
     let condition = words.expression(&CLAUSES, "the condition")?;
+    if words.keyword("THEN") {
+        return acting(words, (name, help, sql), &condition);
+    }
     // FIRE is the older word.
     if !words.keyword("FIRE") {
         words.expect("CALL")?;
@@ -87,13 +105,7 @@ fn create(mut words: StatementWords, sql: &str) -> Result<RuleDefinition, Statem
     }
     words.end()?;
     let mut leaves = StreamFunctions::default();
-    let condition = compile(&condition, &mut leaves)?;
-    leaves.settle(&condition);
-    if leaves.all.iter().all(|l| l.of == LeafFunction::Label) {
-        return Err(StatementError::new(
-            "the condition reads no stream: write something like latest('disk.busy.ratio') > 0.9",
-        ));
-    }
+    let condition = condition_of(&condition, &mut leaves)?;
     let condition_leaves = leaves.all.len();
     let payload = payload.map(|e| payload_of(&e, &mut leaves)).transpose()?;
     leaves.settle(&condition);
@@ -105,12 +117,75 @@ fn create(mut words: StatementWords, sql: &str) -> Result<RuleDefinition, Statem
         condition_leaves,
         leaves: leaves.all,
         call,
+        action: None,
         payload: payload.unwrap_or(FiringPayload::None),
         target: target.unwrap_or_default(),
         nodes,
         cooldown_ns: cooldown_ns.unwrap_or(0),
         expires_ns: expires_ns.unwrap_or(CALL_EXPIRES_DEFAULT.as_nanos() as i64),
     })
+}
+
+/// Reads what stands after `THEN`: the action of a rule that calls no program's handler.
+fn acting(
+    mut words: StatementWords,
+    (name, help, sql): (Name, String, &str),
+    condition: &ast::Expr,
+) -> Result<RuleDefinition, StatementError> {
+    let work = RuleWork::parse(&mut words, |text| pieces(text).map(|pieces| pieces.len()))?;
+    let call = match &work {
+        RuleWork::Run { program, .. } => format!("run {program}"),
+        RuleWork::Post { url, body } => {
+            if url.contains(['{', '}']) || body.is_some() {
+                return Err(StatementError::new(
+                    "a condition posts JSON of its own to a fixed address: leave out BODY and braces",
+                ));
+            }
+            format!("post {url}")
+        }
+    };
+    let (cooldown_ns, limits) = action_limits(&mut words)?;
+    words.end()?;
+    let mut leaves = StreamFunctions::default();
+    let condition = condition_of(condition, &mut leaves)?;
+    Ok(RuleDefinition {
+        name,
+        sql: sql.to_owned(),
+        help,
+        condition,
+        condition_leaves: leaves.all.len(),
+        leaves: leaves.all,
+        call,
+        action: Some(RuleAction {
+            arguments: match &work {
+                RuleWork::Run { arguments, .. } => {
+                    let arguments = arguments.iter().map(|text| pieces(text));
+                    let arguments: Result<_, String> = arguments.collect();
+                    arguments.map_err(StatementError::new)?
+                }
+                RuleWork::Post { .. } => Vec::new(),
+            },
+            work,
+            limits,
+        }),
+        payload: FiringPayload::None,
+        target: Vec::new(),
+        nodes: None,
+        cooldown_ns,
+        expires_ns: 0,
+    })
+}
+
+/// Compiles the condition, which reads some stream.
+fn condition_of(e: &ast::Expr, leaves: &mut StreamFunctions) -> Compiled {
+    let condition = compile(e, leaves)?;
+    leaves.settle(&condition);
+    if leaves.all.iter().all(|l| l.of == LeafFunction::Label) {
+        return Err(StatementError::new(
+            "the condition reads no stream: write something like latest('disk.busy.ratio') > 0.9",
+        ));
+    }
+    Ok(condition)
 }
 
 /// `ON CLUSTER`, which gives no name, or `ON NODES 'a, b'`.

@@ -6,10 +6,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use barograph_model::{CALL_PAYLOAD_BYTES_MAX, Descriptor, Labels, NS_PER_S, Name, StreamKey};
+use barograph_model::{
+    CALL_PAYLOAD_BYTES_MAX, Descriptor, Labels, NS_PER_S, Name, StreamKey, fnv1a,
+};
 use serde_json::{Map, Value as Json};
 
+use crate::event_rule::{ActionLimits, RuleWork};
 use crate::leaf::{LeafFunction, StreamFunction};
+use crate::report::FiredAction;
 use crate::stream::{RuleStream, RuleStreams};
 use barograph_statement::{ColumnRef, EvalFault, Expr, ExprInput, SqlValue, UncertainValue};
 
@@ -45,13 +49,25 @@ pub(crate) struct RuleDefinition {
     /// The first of the leaves stand in the condition, the others in the payload alone.
     pub condition_leaves: usize,
     pub leaves: Vec<StreamFunction>,
+    /// The name of the handlers that it calls, or what it does instead.
     pub call: String,
+    /// What it does instead of a call.
+    pub action: Option<RuleAction>,
     pub payload: FiringPayload,
     pub target: Vec<(String, Vec<TextPiece>)>,
     /// The same as in [`Firing::nodes`](crate::Firing::nodes).
     pub nodes: Option<Vec<String>>,
     pub cooldown_ns: i64,
     pub expires_ns: i64,
+}
+
+/// The action of a rule, as it was written.
+#[derive(Debug)]
+pub(crate) struct RuleAction {
+    pub work: RuleWork,
+    /// The arguments of a program, with labels of the subject.
+    pub arguments: Vec<Vec<TextPiece>>,
+    pub limits: ActionLimits,
 }
 
 impl RuleDefinition {
@@ -241,20 +257,48 @@ impl RuleSubject {
     ) -> Result<Vec<(String, String)>, String> {
         let mut target = Vec::with_capacity(definition.target.len());
         for (name, pieces) in &definition.target {
-            let mut value = String::new();
-            for piece in pieces {
-                value += match piece {
-                    TextPiece::Text(text) => text,
-                    TextPiece::Label(label) => self.labels.get(label).ok_or_else(|| {
-                        format!("a subject has no label {label} for TO: it did not fire")
-                    })?,
-                };
-            }
-            target.push((name.clone(), value));
+            target.push((name.clone(), self.fill(pieces, "TO")?));
         }
         let pairs = target.iter().map(|(n, v)| (n.as_str(), v.as_str()));
         Labels::new(pairs).map_err(|e| format!("TO: {e}: it did not fire"))?;
         Ok(target)
+    }
+
+    /// The action with the subject's labels in its arguments.
+    pub(crate) fn action(
+        &self,
+        definition: &RuleDefinition,
+    ) -> Result<Option<FiredAction>, String> {
+        let Some(action) = &definition.action else {
+            return Ok(None);
+        };
+        let mut work = action.work.clone();
+        if let RuleWork::Run { arguments, .. } = &mut work {
+            let filled = action
+                .arguments
+                .iter()
+                .map(|pieces| self.fill(pieces, "RUN"));
+            *arguments = filled.collect::<Result<_, _>>()?;
+        }
+        Ok(Some(FiredAction {
+            work,
+            limits: action.limits.clone(),
+            version: fnv1a(definition.sql.trim().as_bytes()),
+        }))
+    }
+
+    /// A text with labels of the subject.
+    fn fill(&self, pieces: &[TextPiece], of: &str) -> Result<String, String> {
+        let mut value = String::new();
+        for piece in pieces {
+            value += match piece {
+                TextPiece::Text(text) => text,
+                TextPiece::Label(label) => self.labels.get(label).ok_or_else(|| {
+                    format!("a subject has no label {label} for {of}: it did not fire")
+                })?,
+            };
+        }
+        Ok(value)
     }
 
     /// The subject as people write it.

@@ -238,6 +238,11 @@ impl<S: FollowedStream> SegmentFollower<S> {
         }
     }
 
+    /// The scopes that are followed.
+    pub fn scopes(&self) -> ScopeChoice {
+        self.scopes
+    }
+
     /// Chooses the scopes that are followed, from the next [`Self::follow`] on.
     pub fn set_scopes(&mut self, scopes: ScopeChoice) {
         if self.scopes != scopes {

@@ -92,6 +92,27 @@ impl ActionFields {
         all.map(|(field, variable)| (*variable, self.value(*field)))
     }
 
+    /// An object of JSON with all fields: numbers as numbers, and null for what the event has not.
+    /// In texts, bytes that are not UTF-8 are replaced.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut object = serde_json::Map::new();
+        for (field, name) in Field::ALL.iter().zip(FIELD_NAMES) {
+            let value = match field.0 {
+                Field::Size => self.size.into(),
+                Field::Uid => self.uid.into(),
+                Field::Gid => self.gid.into(),
+                Field::Index => self.index.into(),
+                Field::Ts => self.ts.into(),
+                field => match &*self.value(field) {
+                    [] => serde_json::Value::Null,
+                    text => String::from_utf8_lossy(text).into(),
+                },
+            };
+            object.insert((*name).to_owned(), value);
+        }
+        serde_json::Value::Object(object).to_string().into_bytes()
+    }
+
     /// The bytes of a field; empty if the event has none.
     pub(super) fn value(&self, field: Field) -> Cow<'_, [u8]> {
         let (dir, name) = split(&self.path);

@@ -6,7 +6,7 @@ use barograph_action::{
     ActionDetail, ActionFilter, ActionInfo, ActionJob, ActionQueue, ActionState, ActionWork,
     Delivery, RuleCounts,
 };
-use barograph_rule::{EventRule, EventRuleReport};
+use barograph_rule::{EventRule, EventRuleReport, RuleWork};
 use barograph_stream::{ActionsRow, RulesRow, ScopeReader};
 use serde_json::{Value as Json, json};
 
@@ -14,12 +14,11 @@ use serde_json::{Value as Json, json};
 const ACTIONS_MAX: usize = 500;
 
 /// The rows of the newest actions and of the newest dead letters, by those who may read them: the
-/// readers of their sources.
+/// readers of their sources. `None` is the agent's user, who reads those that have no watch.
 pub(super) fn actions(
     queue: &ActionQueue,
     readers: &BTreeMap<String, ScopeReader>,
-    usual: ScopeReader,
-) -> BTreeMap<ScopeReader, Vec<ActionsRow>> {
+) -> BTreeMap<Option<ScopeReader>, Vec<ActionsRow>> {
     let list = |state| {
         let filter = ActionFilter {
             state,
@@ -32,9 +31,9 @@ pub(super) fn actions(
     let seen: BTreeSet<u64> = all.iter().map(|info| info.id).collect();
     let dead = list(Some(ActionState::Dead));
     all.extend(dead.into_iter().filter(|info| !seen.contains(&info.id)));
-    let mut rows: BTreeMap<ScopeReader, Vec<ActionsRow>> = BTreeMap::new();
+    let mut rows: BTreeMap<Option<ScopeReader>, Vec<ActionsRow>> = BTreeMap::new();
     for info in &all {
-        let reader = readers.get(&info.key.source).copied().unwrap_or(usual);
+        let reader = readers.get(&info.key.source).copied();
         rows.entry(reader).or_default().push(row(info));
     }
     rows
@@ -130,9 +129,14 @@ pub(super) fn rule(
     }
 }
 
-/// The program and its arguments, as they stand in the statement.
+/// What the rule does, as it stands in the statement.
 fn what(rule: &EventRule) -> String {
-    let words = std::iter::once(&rule.program).chain(&rule.arguments);
-    let words: Vec<&str> = words.map(String::as_str).collect();
-    format!("run {}", words.join(" "))
+    match &rule.work {
+        RuleWork::Run { program, arguments } => {
+            let words = std::iter::once(program).chain(arguments);
+            let words: Vec<&str> = words.map(String::as_str).collect();
+            format!("run {}", words.join(" "))
+        }
+        RuleWork::Post { url, .. } => format!("post {url}"),
+    }
 }

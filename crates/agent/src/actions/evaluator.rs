@@ -1,19 +1,21 @@
-//! Evaluating rules on durable events: what fires becomes a request, and requests and cursor are
-//! kept in one transaction. It is a step without a thread: [`RuleEvaluator::step`] waits for
-//! nothing but the disk.
+//! Evaluating rules on durable events and on times: what fires becomes a request, and requests and
+//! cursor are kept in one transaction. It is a step without a thread: [`RuleEvaluator::step`] waits
+//! for nothing but the disk.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use barograph_action::{ActionRequest, EventCursor};
+use barograph_action::{ActionRequest, EventCursor, QueueFault};
 use barograph_event::{FileEvent, decode};
 use barograph_model::{NS_PER_S, Value};
 use barograph_rule::{EventFacts, RecentActions};
+use jiff::tz::TimeZone;
 use tracing::warn;
 
 use super::ActionsShared;
 use super::feed::{DurableEvents, EventLog, FeedWork};
 use super::request::{event_facts, request};
+use super::schedule::{latest_ns, time_cursor, time_facts};
 use crate::recorded_events::RecordedEvents;
 
 /// Most events that are read from a log at a time.
@@ -24,6 +26,8 @@ const REQUESTS_MAX: usize = 4_096;
 const BACK_NS: i64 = 3_600 * NS_PER_S;
 /// Time after which the disk is tried again, in ns.
 const AGAIN_NS: i64 = NS_PER_S;
+/// Shortest time between two looks at the times of rules on schedules, in ns.
+const LOOK_NS: i64 = NS_PER_S / 2;
 
 /// What an evaluation has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,8 @@ pub(super) struct RuleEvaluator {
     pending: Option<Pending>,
     /// The disk has refused last.
     is_troubled: bool,
+    /// The time of the monotonic clock before which no schedule is looked at, in ns.
+    look_ns: i64,
 }
 
 impl RuleEvaluator {
@@ -65,11 +71,15 @@ impl RuleEvaluator {
             shared,
             pending: None,
             is_troubled: false,
+            look_ns: i64::MIN,
         }
     }
 
     /// Takes the next events, evaluates all rules on them, and keeps what fires.
     pub(super) fn step(&mut self) -> Progress {
+        if let Err(reason) = self.look_at_schedules() {
+            return self.blocked(&reason);
+        }
         if self.pending.is_none() {
             match self.shared.feeds.next() {
                 None => return Progress::Idle,
@@ -121,6 +131,73 @@ impl RuleEvaluator {
                 self.blocked(&fault.to_string())
             }
         }
+    }
+
+    /// Has rules fire whose time has come since it was looked last. Of several times of a rule, it
+    /// is the latest one.
+    fn look_at_schedules(&mut self) -> Result<(), String> {
+        let monotonic_ns = self.shared.clock.monotonic_ns();
+        if monotonic_ns < self.look_ns {
+            return Ok(());
+        }
+        self.look_ns = monotonic_ns.saturating_add(LOOK_NS);
+        let due = self.due();
+        if due.is_empty() {
+            return Ok(());
+        }
+        let Some(queue) = self.shared.queue() else {
+            return Ok(());
+        };
+        let told = |fault: QueueFault| fault.to_string();
+        let cursors = queue.cursors().map_err(told)?;
+        let cursors = cursors
+            .into_iter()
+            .map(|cursor| (cursor.source, cursor.index));
+        let cursors: BTreeMap<String, u64> = cursors.collect();
+        for (rule, time_ns) in due {
+            let cursor = time_cursor(&rule, time_ns);
+            let seen = cursors.get(&cursor.source);
+            if seen.is_some_and(|seen| *seen >= cursor.index) {
+                continue;
+            }
+            // A rule without a cursor was kept before there was one: it fires at its next time.
+            let requests = match seen {
+                Some(_) => self.requests_of_time(&rule, &cursor),
+                None => Vec::new(),
+            };
+            let kept = queue.enqueue_up_to(&requests, &cursor).map_err(told)?;
+            if kept.accepted > 0 {
+                self.shared.wake_workers();
+            }
+        }
+        Ok(())
+    }
+
+    /// The rules on schedules, with the latest time of each.
+    fn due(&self) -> Vec<(String, i64)> {
+        let (now_ns, zone) = (self.shared.clock.now_ns(), TimeZone::system());
+        let rules = self.shared.rules();
+        let times = rules.list().filter_map(|rule| {
+            let time_ns = latest_ns(rule.schedule.as_ref()?, now_ns, &zone)?;
+            Some((rule.name.clone(), time_ns))
+        });
+        times.collect()
+    }
+
+    fn requests_of_time(&self, rule: &str, cursor: &EventCursor) -> Vec<ActionRequest> {
+        let facts = time_facts(cursor, &self.shared.node);
+        let mut requests = Vec::new();
+        let mut rules = self.shared.rules();
+        rules.evaluate_time(rule, &facts, &mut |rule, _| match request(
+            rule,
+            &facts,
+            Vec::new(),
+            self.shared.owner,
+        ) {
+            Ok(made) => requests.push(made),
+            Err(fault) => warn!(rule = rule.name, %fault, "a time has no action"),
+        });
+        requests
     }
 
     fn blocked(&mut self, reason: &str) -> Progress {

@@ -1,45 +1,72 @@
 //! What the workers of the queue ask: which rules may start actions now, and how an action is run.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use barograph_action::{
     ActionExecutor, ActionJob, ActionKey, ActionOutcome, ActionRules, ActionWork, ClaimedAction,
     JobExecutor, RuleStart,
 };
 use barograph_model::NS_PER_S;
-use barograph_rule::StartedAction;
+use barograph_rule::{ActionLimits, ActionRate, StartedAction};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::ActionsShared;
+use super::{ActionsShared, lock};
 
 /// Most actions that run at the same time of a rule that is gone.
 const GONE_RUNNING_MAX: u64 = 4;
 
 /// The rules, as the workers see them.
-pub(super) struct RuleStarts(pub(super) Arc<ActionsShared>);
+pub(super) struct RuleStarts {
+    shared: Arc<ActionsShared>,
+    /// Of each rule with a rate, the times of its last starts by the monotonic clock, in ns.
+    starts: Mutex<BTreeMap<String, VecDeque<i64>>>,
+}
+
+impl RuleStarts {
+    pub(super) fn new(shared: &Arc<ActionsShared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            starts: Mutex::default(),
+        }
+    }
+}
 
 impl ActionRules for RuleStarts {
     fn may_start(&self) -> Vec<RuleStart> {
-        let day_ns = time_of_day_ns(self.0.clock.now_ns(), &TimeZone::system());
+        let day_ns = time_of_day_ns(self.shared.clock.now_ns(), &TimeZone::system());
+        let monotonic_ns = self.shared.clock.monotonic_ns();
         let mut starts: Vec<RuleStart> = {
-            let rules = self.0.rules();
-            let each = rules.list().map(|rule| {
-                let quiet = rule.limits.quiet;
-                let is_quiet = quiet.is_some_and(|quiet| quiet.left_ns(day_ns) > 0);
+            let rules = self.shared.rules();
+            let conditions = lock(&self.shared.conditions);
+            let on_events = rules.list().map(|rule| (&*rule.name, &rule.limits));
+            let on_streams = conditions.iter().map(|(rule, limits)| (&**rule, limits));
+            let limits: BTreeMap<&str, &ActionLimits> = on_events.chain(on_streams).collect();
+            let mut before = lock(&self.starts);
+            before.retain(|rule, _| limits.get(&**rule).is_some_and(|it| it.rate.is_some()));
+            let each = limits.into_iter().map(|(rule, limits)| {
+                let is_quiet = limits.quiet.is_some_and(|quiet| quiet.left_ns(day_ns) > 0);
+                let start_max = match limits.rate {
+                    _ if is_quiet => 0,
+                    None => u64::MAX,
+                    Some(rate) => {
+                        let before = before.entry(rule.to_owned()).or_default();
+                        left_of(rate, before, monotonic_ns)
+                    }
+                };
                 RuleStart {
-                    rule: rule.name.clone(),
-                    running_max: rule.limits.concurrency_max.into(),
-                    start_max: if is_quiet { 0 } else { u64::MAX },
+                    rule: rule.to_owned(),
+                    running_max: limits.concurrency_max.into(),
+                    start_max,
                 }
             });
             each.collect()
         };
         // Actions of rules that are gone were asked for, and are done.
         let known: BTreeSet<String> = starts.iter().map(|start| start.rule.clone()).collect();
-        let queue = self.0.queue();
+        let queue = self.shared.queue();
         let counts = queue.iter().flat_map(|queue| queue.rules());
         let gone = counts.filter(|counts| {
             (counts.waiting > 0 || counts.running > 0) && !known.contains(&counts.rule)
@@ -52,7 +79,23 @@ impl ActionRules for RuleStarts {
         starts
     }
 
-    fn started(&self, _key: &ActionKey) {}
+    fn started(&self, key: &ActionKey) {
+        if let Some(before) = lock(&self.starts).get_mut(&key.rule) {
+            before.push_back(self.shared.clock.monotonic_ns());
+        }
+    }
+}
+
+/// The number of starts that a rate allows now; earlier ones that do not count any more are
+/// forgotten.
+fn left_of(rate: ActionRate, before: &mut VecDeque<i64>, now_ns: i64) -> u64 {
+    while before
+        .front()
+        .is_some_and(|start_ns| now_ns.saturating_sub(*start_ns) >= rate.per_ns)
+    {
+        before.pop_front();
+    }
+    u64::from(rate.starts_max).saturating_sub(before.len() as u64)
 }
 
 /// The time since midnight, in ns.
@@ -140,6 +183,19 @@ mod tests {
             .map(|path| String::from_utf8_lossy(path))
             .collect();
         assert_eq!(texts, ["/a/b", "", "/a/b", "/c", "/d", "/e"]);
+    }
+
+    #[test]
+    fn rates() {
+        let rate = ActionRate {
+            starts_max: 3,
+            per_ns: 10,
+        };
+        let mut before = VecDeque::from([0, 4, 4]);
+        for (now_ns, left) in [(4, 0), (9, 0), (10, 1), (13, 1), (14, 3)] {
+            assert_eq!(left_of(rate, &mut before, now_ns), left, "{now_ns}");
+        }
+        assert!(before.is_empty());
     }
 
     #[test]

@@ -1,11 +1,23 @@
 //! From a rule that fires for an event to the request for its action.
 
+use std::collections::BTreeMap;
+
 use barograph_action::{
-    ActionFields, ActionJob, ActionKey, ActionOwner, ActionRequest, ActionWork, Delivery,
-    ExitRetry, JobFault, RetryPolicy, Template,
+    ACTION_NAME_BYTES_MAX, ActionFields, ActionJob, ActionKey, ActionOwner, ActionRequest,
+    ActionWork, Delivery, ExitRetry, JobFault, RetryPolicy, Template, TemplateFault,
 };
 use barograph_event::{EventFlags, FileEvent};
-use barograph_rule::{ActionDelivery, EventFacts, EventRule};
+use barograph_model::fnv1a;
+use barograph_rule::{
+    ActionDelivery, ActionLimits, EventFacts, EventRule, FiredAction, Firing, RuleWork,
+};
+use jiff::tz::TimeZone;
+use serde_json::json;
+
+use super::schedule::{latest_ns, time_cursor, time_facts};
+
+/// The kind in the fields of an action of a rule on streams, and the beginning of its source.
+const CONDITION_KIND: &str = "condition";
 
 /// The facts of an event that rules read.
 pub fn event_facts<'a>(event: &'a FileEvent, source: &'a str, node: &'a str) -> EventFacts<'a> {
@@ -42,22 +54,90 @@ pub(super) fn request(
 ) -> Result<ActionRequest, JobFault> {
     let key = key(rule, event);
     let fields = fields(rule, event, key.to_string());
-    let limits = &rule.limits;
     let job = ActionJob {
-        work: ActionWork::Run {
-            argv: argv(rule, &fields),
-            time_ns_max: limits.timeout_ns,
-            retry: match limits.retries_max {
-                Some(retries) if retries > 0 => ExitRetry::All,
-                _ => ExitRetry::None,
-            },
-        },
+        work: work(rule, &fields),
         fields,
         causes,
     };
+    Ok(limited(key, owner, &rule.limits, job.encode()?))
+}
+
+/// The request for the action of a rule on streams that fires.
+///
+/// # Errors
+///
+/// The action cannot be written down.
+pub(super) fn request_of_firing(
+    firing: &Firing,
+    action: &FiredAction,
+    node: &str,
+    owner: ActionOwner,
+) -> Result<ActionRequest, JobFault> {
+    let subject = format!("{CONDITION_KIND}:{}", firing.subject);
+    let key = ActionKey {
+        rule: firing.rule.clone(),
+        rule_version: action.version,
+        // Two subjects may fire at the same time.
+        source: match subject.len() <= ACTION_NAME_BYTES_MAX {
+            true => subject,
+            false => format!("{CONDITION_KIND}:{:016x}", fnv1a(subject.as_bytes())),
+        },
+        index: u64::try_from(firing.fired_ns).unwrap_or_default(),
+    };
+    let fields = ActionFields {
+        kind: CONDITION_KIND.to_owned(),
+        source: key.source.clone(),
+        node: node.to_owned(),
+        index: key.index,
+        rule: key.rule.clone(),
+        key: key.to_string(),
+        ts: firing.fired_ns,
+        ..ActionFields::default()
+    };
+    let work = match &action.work {
+        RuleWork::Run { program, arguments } => {
+            let words = std::iter::once(program).chain(arguments);
+            run(
+                words.map(|word| word.clone().into_bytes()).collect(),
+                &action.limits,
+            )
+        }
+        RuleWork::Post { url, .. } => ActionWork::Webhook {
+            url: url.clone(),
+            body: json!({
+                "rule": firing.rule,
+                "key": fields.key,
+                "node": node,
+                "ts": firing.fired_ns,
+                "subject": labels(firing),
+                "explanation": firing.explanation,
+            })
+            .to_string()
+            .into_bytes(),
+        },
+    };
+    let job = ActionJob {
+        work,
+        fields,
+        causes: Vec::new(),
+    };
+    Ok(limited(key, owner, &action.limits, job.encode()?))
+}
+
+fn labels(firing: &Firing) -> BTreeMap<&str, &str> {
+    firing.subject.iter().collect()
+}
+
+/// A request with the limits of its rule.
+fn limited(
+    key: ActionKey,
+    owner: ActionOwner,
+    limits: &ActionLimits,
+    body: Vec<u8>,
+) -> ActionRequest {
     let policy = RetryPolicy::default();
     let attempts = limits.retries_max.map(|retries| retries.saturating_add(1));
-    Ok(ActionRequest {
+    ActionRequest {
         key,
         owner,
         delivery: match limits.delivery {
@@ -68,14 +148,65 @@ pub(super) fn request(
             attempts_max: attempts.unwrap_or(policy.attempts_max),
             ..policy
         },
-        body: job.encode()?,
-    })
+        body,
+    }
 }
 
-/// The program and the words that a rule runs for an event.
+/// The words of what a rule does for an event: the program and its arguments, or `POST`, the
+/// address and the body.
 pub fn action_words(rule: &EventRule, event: &EventFacts<'_>) -> Vec<Vec<u8>> {
     let key = key(rule, event).to_string();
-    argv(rule, &fields(rule, event, key))
+    match work(rule, &fields(rule, event, key)) {
+        ActionWork::Run { argv, .. } => argv,
+        ActionWork::Webhook { url, body } => vec![b"POST".to_vec(), url.into_bytes(), body],
+    }
+}
+
+/// The last times of a rule on a schedule before `now_ns`, the latest first, in ns since the epoch,
+/// each with the words of what the rule does then. There is none for a rule on events.
+pub fn scheduled_words(
+    rule: &EventRule,
+    (now_ns, count_max): (i64, usize),
+) -> Vec<(i64, Vec<Vec<u8>>)> {
+    let zone = TimeZone::system();
+    let before = |time_ns: i64| latest_ns(rule.schedule.as_ref()?, time_ns, &zone);
+    let times = std::iter::successors(before(now_ns), |time_ns| before(time_ns - 1));
+    let times = times.take(count_max).map(|time_ns| {
+        let cursor = time_cursor(&rule.name, time_ns);
+        (time_ns, action_words(rule, &time_facts(&cursor, "")))
+    });
+    times.collect()
+}
+
+/// Checks the templates of what a rule does.
+///
+/// # Errors
+///
+/// One cannot be filled in, for this reason.
+pub fn check_work(work: &RuleWork) -> Result<(), String> {
+    let told = |fault: TemplateFault| fault.to_string();
+    match work {
+        RuleWork::Run { arguments, .. } => {
+            let mut arguments = arguments.iter();
+            arguments.try_for_each(|text| Template::parse(text).map(drop).map_err(told))
+        }
+        RuleWork::Post { url, body } => {
+            Template::parse_url(url).map_err(told)?;
+            let body = body.as_ref().map(|text| Template::parse_json(text));
+            body.transpose().map(drop).map_err(told)
+        }
+    }
+}
+
+/// The address to which a rule posts, without what fields have in it.
+pub(super) fn address(work: &RuleWork) -> Option<String> {
+    match work {
+        RuleWork::Run { .. } => None,
+        RuleWork::Post { url, .. } => {
+            let template = Template::parse_url(url).ok()?;
+            Some(template.fill_url(&ActionFields::default()))
+        }
+    }
 }
 
 fn key(rule: &EventRule, event: &EventFacts<'_>) -> ActionKey {
@@ -105,14 +236,45 @@ fn fields(rule: &EventRule, event: &EventFacts<'_>, key: String) -> ActionFields
     }
 }
 
-/// The program and its words. Each argument is a template, as was checked with the statement.
-fn argv(rule: &EventRule, fields: &ActionFields) -> Vec<Vec<u8>> {
+/// What is done, with all fields filled in. Each text is a template, as was checked when the rule
+/// was made.
+fn work(rule: &EventRule, fields: &ActionFields) -> ActionWork {
     let fill = |text: &String| match Template::parse(text) {
         Ok(template) => template.fill(fields),
         Err(_) => text.clone().into_bytes(),
     };
-    let program = std::iter::once(&rule.program);
-    program.chain(&rule.arguments).map(fill).collect()
+    match &rule.work {
+        RuleWork::Run { program, arguments } => {
+            let words = std::iter::once(program).chain(arguments);
+            run(words.map(fill).collect(), &rule.limits)
+        }
+        RuleWork::Post { url, body } => {
+            let body = body
+                .as_ref()
+                .and_then(|text| Template::parse_json(text).ok());
+            ActionWork::Webhook {
+                url: match Template::parse_url(url) {
+                    Ok(template) => template.fill_url(fields),
+                    Err(_) => url.clone(),
+                },
+                body: match body {
+                    Some(template) => template.fill_json(fields),
+                    None => fields.to_json(),
+                },
+            }
+        }
+    }
+}
+
+fn run(argv: Vec<Vec<u8>>, limits: &ActionLimits) -> ActionWork {
+    ActionWork::Run {
+        argv,
+        time_ns_max: limits.timeout_ns,
+        retry: match limits.retries_max {
+            Some(retries) if retries > 0 => ExitRetry::All,
+            _ => ExitRetry::None,
+        },
+    }
 }
 
 #[cfg(test)]

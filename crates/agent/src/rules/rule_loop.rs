@@ -164,7 +164,7 @@ impl RuleLoop {
     fn call(&mut self) {
         let mut failures = self.shared.action.failures();
         for firing in self.fired.drain(..) {
-            if let Err(reason) = self.shared.action.fire(&firing) {
+            if let Err(reason) = self.shared.fire(&firing) {
                 failures.push((firing.rule, reason));
             }
         }

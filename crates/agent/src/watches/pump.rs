@@ -147,6 +147,9 @@ impl<S: EventSink> EventPump<S> {
             }
             self.record(now.1);
         }
+        if !self.has_room() {
+            self.collector.hold();
+        }
         let is_open = self.has_room() && self.trouble.is_empty();
         let until_ns = if has_more && is_open {
             now.1
@@ -302,6 +305,7 @@ impl<S: EventSink> EventPump<S> {
 mod tests {
     use std::os::fd::BorrowedFd;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use barograph_event::{EventKind, decode};
 
@@ -316,6 +320,7 @@ mod tests {
         faults: u32,
         /// Acknowledgements that fail.
         refusals: u32,
+        held: Arc<AtomicU64>,
     }
 
     impl Collector for Counting {
@@ -339,6 +344,10 @@ mod tests {
                 return Err(CollectorFault::Unusable("not now".into()));
             }
             Ok(Collected::More)
+        }
+
+        fn hold(&mut self) {
+            self.held.fetch_add(1, Ordering::Relaxed);
         }
 
         fn acknowledge(&mut self, index: u64) -> Result<(), CollectorFault> {
@@ -410,6 +419,7 @@ mod tests {
     fn check(script: &str, faults: u32) {
         let (acknowledged, recorded) = (Arc::default(), Arc::default());
         let handed_over = Arc::default();
+        let held = Arc::new(AtomicU64::new(0));
         let collector = Counting {
             next: 1,
             last: 3_000,
@@ -417,6 +427,7 @@ mod tests {
             acknowledged: Arc::clone(&acknowledged),
             faults,
             refusals: 40,
+            held: Arc::clone(&held),
         };
         let sink = Scripted {
             script: script.chars().collect::<Vec<_>>().into_iter(),
@@ -425,10 +436,12 @@ mod tests {
             batches: Vec::new(),
         };
         let mut pump = EventPump::new(Box::new(collector), sink);
-        let mut monotonic_ns = 0;
+        let (mut monotonic_ns, mut waited) = (0, 0);
         for _ in 0..2_000 {
             let wait = pump.step((7, monotonic_ns));
             assert!(pump.bytes < WINDOW_BYTES_MAX + (1 << 20));
+            waited += u64::from(pump.bytes >= WINDOW_BYTES_MAX);
+            assert_eq!(held.load(Ordering::Relaxed), waited);
             if wait.until_ns == i64::MAX {
                 break;
             }
@@ -440,6 +453,7 @@ mod tests {
         assert_eq!(pump.indexes(), (3_000, 3_000));
         assert_eq!(acknowledged.lock().unwrap().last(), Some(&3_000));
         assert!(acknowledged.lock().unwrap().is_sorted());
+        assert!(waited > 0 || !script.contains("ww"), "{script}");
     }
 
     #[test]

@@ -107,7 +107,12 @@ impl Doctor {
             .collect();
         // The newest ones come first.
         let mut dead: BTreeMap<String, (usize, String)> = BTreeMap::new();
-        for action in self.of_scopes::<ActionsRow>(ACTIONS_DOCUMENT) {
+        let own: Option<Vec<DocumentRow<ActionsRow>>> =
+            document(&self.target.run_dir(), ACTIONS_DOCUMENT)
+                .ok()
+                .flatten();
+        let of_scopes = self.of_scopes(ACTIONS_DOCUMENT);
+        for action in own.into_iter().flatten().chain(of_scopes) {
             if action.state == "dead" {
                 let of_rule = dead.entry(action.rule.clone());
                 of_rule.or_insert((0, action.reason.clone())).0 += 1;

@@ -1,7 +1,19 @@
 //! Reports of rules, in words and numbers.
 
-use super::Rule;
+use super::{Rule, Rules};
+use crate::event_rule::ActionLimits;
 use crate::report::{RuleReport, RuleState};
+
+impl Rules {
+    /// The rules that do something else than a call, with the limits on doing it.
+    pub fn actions(&self) -> impl Iterator<Item = (&str, &ActionLimits)> {
+        let rules = self.rules.iter().flatten();
+        rules.filter_map(|rule| {
+            let action = rule.definition.action.as_ref()?;
+            Some((rule.definition.name.as_str(), &action.limits))
+        })
+    }
+}
 
 impl Rule {
     /// The number of subjects.

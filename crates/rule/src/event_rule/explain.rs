@@ -81,11 +81,11 @@ pub(super) fn explain(
             values.push((name.into(), "1".into()));
         }
     }
-    let mut all = vec![told(
-        format!("ON EVENT {}", kinds.join(", ")),
-        is_kind,
-        values,
-    )];
+    let clause = match rule.schedule {
+        Some(_) => "ON SCHEDULE".to_owned(),
+        None => format!("ON EVENT {}", kinds.join(", ")),
+    };
+    let mut all = vec![told(clause, is_kind, values)];
     if !rule.sources.is_empty() {
         let sources: Vec<String> = rule.sources.iter().map(|source| quoted(source)).collect();
         all.push(told(

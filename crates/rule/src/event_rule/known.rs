@@ -127,7 +127,25 @@ impl KnownRule {
             self.suppressed += 1;
             return;
         }
-        self.fired_ns = Some(ts);
+        self.fire(event, fire);
+    }
+
+    /// Fires since its time has come, which `event` tells.
+    pub(super) fn take_time(
+        &mut self,
+        event: &EventFacts<'_>,
+        fire: &mut dyn FnMut(&EventRule, &EventFiring<'_>),
+    ) {
+        self.counts.clear();
+        self.matched += 1;
+        match self.rule.is_cooling(self.fired_ns, event.ts) {
+            true => self.suppressed += 1,
+            false => self.fire(event, fire),
+        }
+    }
+
+    fn fire(&mut self, event: &EventFacts<'_>, fire: &mut dyn FnMut(&EventRule, &EventFiring<'_>)) {
+        self.fired_ns = Some(event.ts);
         self.fired += 1;
         let firing = EventFiring {
             event,

@@ -12,6 +12,14 @@ pub(super) const RULE_SOURCES_MAX: usize = 64;
 pub(super) const ARGUMENTS_MAX: usize = 64;
 /// Most bytes of the path of a program.
 pub(super) const PROGRAM_BYTES_MAX: usize = 4_096;
+/// Most bytes of an address.
+pub(super) const URL_BYTES_MAX: usize = 4_096;
+/// Most bytes of the template of a body.
+pub(super) const BODY_BYTES_MAX: usize = 16 << 10;
+/// Most times of day of a rule on a schedule.
+pub(super) const RULE_TIMES_MAX: usize = 96;
+/// Most starts that a rate may allow within its time.
+pub(super) const RATE_MAX: u32 = 10_000;
 /// Most windows of one rule.
 pub(super) const RULE_COUNTS_MAX: usize = 4;
 /// Most actions of a rule that run at the same time, as a statement may ask for.
@@ -106,6 +114,17 @@ pub struct ActionLimits {
     pub delivery: ActionDelivery,
     /// The time of day in which no action is started; they wait for its end.
     pub quiet: Option<QuietTime>,
+    /// The rate at which actions are started; further ones wait.
+    pub rate: Option<ActionRate>,
+}
+
+/// A rate of starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActionRate {
+    /// Most starts within the time.
+    pub starts_max: u32,
+    /// The length of the time, in ns.
+    pub per_ns: i64,
 }
 
 impl Default for ActionLimits {
@@ -116,6 +135,7 @@ impl Default for ActionLimits {
             retries_max: None,
             delivery: ActionDelivery::AtLeastOnce,
             quiet: None,
+            rate: None,
         }
     }
 }
@@ -163,7 +183,8 @@ impl QuietTime {
     }
 }
 
-fn minute_of_day(text: &str) -> Option<u32> {
+/// The minute of the day of a text like `08:00`.
+pub(super) fn minute_of_day(text: &str) -> Option<u32> {
     let (hour, minute) = text.split_once(':')?;
     let number = |text: &str, max: u32| {
         let digits = text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());

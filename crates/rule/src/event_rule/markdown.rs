@@ -161,6 +161,9 @@ fn end_of_block(lines: &[&str], begin: usize) -> Result<usize, MarkdownFault> {
 
 fn rule(lines: &[&str], line: usize) -> Result<EventRule, MarkdownFault> {
     match EventRuleStatement::parse(&lines.join("\n")) {
+        Ok(EventRuleStatement::Create { rule, .. }) if rule.schedule.is_some() => {
+            fault(line, "a rule on a schedule has no events to be tested with")
+        }
         Ok(EventRuleStatement::Create { rule, .. }) => Ok(*rule),
         Ok(EventRuleStatement::Drop { .. }) => fault(line, "write CREATE RULE … ON EVENT …"),
         Err(error) => fault(line, error.to_string()),

@@ -138,6 +138,19 @@ impl EventRules {
         }
     }
 
+    /// Has a rule on a schedule fire, since its time has come. `event` has that time, and fields
+    /// for the action.
+    pub fn evaluate_time(
+        &mut self,
+        rule: &str,
+        event: &EventFacts<'_>,
+        fire: &mut dyn FnMut(&EventRule, &EventFiring<'_>),
+    ) {
+        if let Some(place) = self.place(rule) {
+            self.rules[place].take_time(event, fire);
+        }
+    }
+
     /// Takes an event as [`EventRules::evaluate`] does, and looks at every rule.
     #[cfg(test)]
     pub(super) fn evaluate_all(

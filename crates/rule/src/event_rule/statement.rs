@@ -10,21 +10,24 @@ use super::arguments::fields_of;
 use super::columns::{EVENT_RULE_KINDS, EventNames, KindSet};
 use super::glob::GlobCheck;
 use super::limits::{
-    ARGUMENTS_MAX, ActionDelivery, ActionLimits, CONCURRENCY_MAX, PROGRAM_BYTES_MAX, QuietTime,
-    RETRIES_MAX, RULE_SOURCES_MAX,
+    ActionDelivery, ActionLimits, ActionRate, CONCURRENCY_MAX, QuietTime, RATE_MAX, RETRIES_MAX,
+    RULE_SOURCES_MAX,
 };
+use super::schedule::RuleSchedule;
+use super::work::RuleWork;
 use super::{EventClause, EventRule};
 
 /// The words that end a condition.
 const ENDS: [&str; 2] = ["WHEN", "THEN"];
 /// Keywords of the clauses after the action. Each may stand once, in any order.
-const CLAUSES: [&str; 6] = [
+const CLAUSES: [&str; 7] = [
     "COOLDOWN",
     "CONCURRENCY",
     "TIMEOUT",
     "RETRY",
     "DELIVERY",
     "QUIET",
+    "RATE",
 ];
 
 /// A statement on rules on events.
@@ -47,8 +50,8 @@ pub enum EventRuleStatement {
 }
 
 impl EventRuleStatement {
-    /// Whether a text begins like a rule on events. Another `CREATE RULE` is one on streams, and a
-    /// `DROP RULE` may be of either.
+    /// Whether a text begins like a rule on events or on a schedule. Another `CREATE RULE` is one
+    /// on streams, and a `DROP RULE` may be of either.
     pub fn is_one(sql: &str) -> bool {
         let begins = || {
             let mut words = StatementWords::new(sql).ok()?;
@@ -58,7 +61,8 @@ impl EventRuleStatement {
                 words.text_if_next();
             }
             let is_create = matches!(head, StatementAction::Create { .. });
-            Some(is_create && words.keyword("ON") && words.at_keyword("EVENT"))
+            let is_on = is_create && words.keyword("ON");
+            Some(is_on && (words.at_keyword("EVENT") || words.at_keyword("SCHEDULE")))
         };
         begins() == Some(true)
     }
@@ -91,10 +95,19 @@ fn create(mut words: StatementWords, sql: &str) -> Result<EventRule, StatementEr
         false => String::new(),
     };
     words.expect("ON")?;
-    words.expect("EVENT")?;
-    let kinds = kinds(&mut words)?;
-    let sources = sources(&mut words)?;
+    let mut schedule = None;
+    let (mut kinds, mut sources) = (KindSet::default(), Vec::new());
+    if words.keyword("SCHEDULE") {
+        schedule = Some(RuleSchedule::parse(&mut words)?);
+    } else {
+        words.expect("EVENT")?;
+        kinds = kinds_of(&mut words)?;
+        sources = sources_of(&mut words)?;
+    }
     let mut names = EventNames::default();
+    if schedule.is_some() && !words.at_keyword("THEN") {
+        return Err(words.unexpected("THEN, since a rule on a schedule has no event"));
+    }
     let conditions = match words.keyword("WHERE") {
         true => condition(&words.expression(&ENDS, "the condition")?, &mut names)?,
         false => Vec::new(),
@@ -112,14 +125,8 @@ fn create(mut words: StatementWords, sql: &str) -> Result<EventRule, StatementEr
         ));
     }
     words.expect("THEN")?;
-    words.expect("RUN")?;
-    let program = program(&mut words)?;
-    let arguments = arguments(&mut words)?;
-    let (cooldown_ns, limits) = limits(&mut words)?;
-    if !words.at_end() {
-        let wanted = format!("{} or the end of the statement", CLAUSES.join(", "));
-        return Err(words.unexpected(&wanted));
-    }
+    let work = RuleWork::parse(&mut words, fields_of)?;
+    let (cooldown_ns, limits) = action_limits(&mut words)?;
     words.end()?;
     Ok(EventRule {
         name: name.to_string(),
@@ -127,8 +134,8 @@ fn create(mut words: StatementWords, sql: &str) -> Result<EventRule, StatementEr
         version: fnv1a(sql.trim().as_bytes()),
         help,
         sources,
-        program,
-        arguments,
+        schedule,
+        work,
         cooldown_ns,
         limits,
         kinds,
@@ -138,7 +145,7 @@ fn create(mut words: StatementWords, sql: &str) -> Result<EventRule, StatementEr
     })
 }
 
-fn kinds(words: &mut StatementWords) -> Result<KindSet, StatementError> {
+fn kinds_of(words: &mut StatementWords) -> Result<KindSet, StatementError> {
     let mut kinds = KindSet::default();
     loop {
         let place = words.place();
@@ -165,7 +172,7 @@ fn kinds(words: &mut StatementWords) -> Result<KindSet, StatementError> {
     }
 }
 
-fn sources(words: &mut StatementWords) -> Result<Vec<String>, StatementError> {
+fn sources_of(words: &mut StatementWords) -> Result<Vec<String>, StatementError> {
     let mut sources: Vec<String> = Vec::new();
     if !words.keyword("FROM") {
         return Ok(sources);
@@ -218,55 +225,11 @@ fn condition(e: &ast::Expr, names: &mut EventNames) -> Result<Vec<EventClause>, 
     Ok(parts)
 }
 
-fn program(words: &mut StatementWords) -> Result<String, StatementError> {
-    let place = words.place();
-    let program = words.text("RUN '/path/of/program'")?;
-    let wrong = |why: &str| {
-        Err(StatementError::new(format!(
-            "RUN '{program}'{place}: {why}"
-        )))
-    };
-    if program.is_empty() || program.len() > PROGRAM_BYTES_MAX || program.contains('\0') {
-        return wrong(&format!(
-            "a program has 1 to {PROGRAM_BYTES_MAX} bytes, none of them 0"
-        ));
-    }
-    match fields_of(&program) {
-        Ok(0) => Ok(program),
-        Ok(_) => wrong("an event cannot name the program: write it out, and fields as arguments"),
-        Err(fault) => wrong(&fault),
-    }
-}
-
-fn arguments(words: &mut StatementWords) -> Result<Vec<String>, StatementError> {
-    let mut arguments = Vec::new();
-    loop {
-        let place = words.place();
-        let Some(argument) = words.text_if_next() else {
-            return Ok(arguments);
-        };
-        if arguments.len() >= ARGUMENTS_MAX {
-            return Err(StatementError::Limit {
-                what: "arguments of a program".into(),
-                max: ARGUMENTS_MAX,
-                limit: "ARGUMENTS_MAX",
-            });
-        }
-        let fault = match argument.contains('\0') {
-            true => Some("a byte 0 cannot be in an argument".to_owned()),
-            false => fields_of(&argument).err(),
-        };
-        if let Some(fault) = fault {
-            let number = arguments.len() + 1;
-            return Err(StatementError::new(format!(
-                "argument {number} of RUN{place}: {fault}"
-            )));
-        }
-        arguments.push(argument);
-    }
-}
-
-fn limits(words: &mut StatementWords) -> Result<(i64, ActionLimits), StatementError> {
+/// Reads the clauses after an action, up to the end of the statement: the cooldown, in ns, and the
+/// limits.
+pub(crate) fn action_limits(
+    words: &mut StatementWords,
+) -> Result<(i64, ActionLimits), StatementError> {
     let mut limits = ActionLimits::default();
     let mut cooldown_ns = 0;
     let mut seen = [false; CLAUSES.len()];
@@ -284,6 +247,12 @@ fn limits(words: &mut StatementWords) -> Result<(i64, ActionLimits), StatementEr
             "TIMEOUT" => limits.timeout_ns = length_ns(&words.text("TIMEOUT '10 min'")?)?,
             "RETRY" => limits.retries_max = Some(whole(words, clause, 0, RETRIES_MAX)?),
             "DELIVERY" => limits.delivery = delivery(words)?,
+            "RATE" => {
+                let starts_max = whole(words, clause, 1, RATE_MAX)?;
+                words.expect("PER")?;
+                let per_ns = length_ns(&words.text("RATE 100 PER '1 min'")?)?;
+                limits.rate = Some(ActionRate { starts_max, per_ns });
+            }
             _ => {
                 let from = words.text("QUIET '08:00' TO '18:00'")?;
                 words.expect("TO")?;
@@ -292,6 +261,10 @@ fn limits(words: &mut StatementWords) -> Result<(i64, ActionLimits), StatementEr
             }
         }
         place = words.place();
+    }
+    if !words.at_end() {
+        let wanted = format!("{} or the end of the statement", CLAUSES.join(", "));
+        return Err(words.unexpected(&wanted));
     }
     let is_retried = limits.retries_max.is_some_and(|retries| retries > 0);
     if limits.delivery == ActionDelivery::AtMostOnce && is_retried {

@@ -3,15 +3,18 @@
 
 use std::path::PathBuf;
 
-use barograph_agent::{action_words, event_facts};
+use barograph_agent::{action_words, check_work, event_facts, scheduled_words};
 use barograph_event::{EVENT_STREAM, FileEvent, SOURCE_LABEL};
 use barograph_model::SqlLimits;
-use barograph_rule::{EventRuleLimits, EventRules, check_rule_markdown};
+use barograph_rule::{EventRule, EventRuleLimits, EventRules, check_rule_markdown};
 use clap::Args;
 use serde_json::json;
 
 use super::super::event::{event_of, quoted, text};
 use super::super::{Target, Usage, output, statement};
+
+/// Most times of a schedule that are shown.
+const SCHEDULED_MAX: usize = 5;
 
 /// Which statements and events a rehearsal is of.
 #[derive(Args)]
@@ -59,8 +62,10 @@ fn only(sql: &str) -> anyhow::Result<(EventRules, String)> {
     rules
         .execute(sql)
         .map_err(|error| Usage(error.to_string()))?;
-    let name = rules.list().next().map(|rule| rule.name.clone());
-    let name = name.ok_or_else(|| Usage("that drops a rule: give one that makes it".into()))?;
+    let rule = rules.list().next();
+    let rule = rule.ok_or_else(|| Usage("that drops a rule: give one that makes it".into()))?;
+    check_work(&rule.work).map_err(Usage)?;
+    let name = rule.name.clone();
     Ok((rules, name))
 }
 
@@ -98,16 +103,39 @@ struct Rehearsal {
 impl DryRun {
     /// Evaluates the rule on recorded events, and prints what it would run. Nothing is run.
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let rehearsal = self.rehearse()?;
+        let sql = statement_of(&self.target, &self.rule)?;
+        let (rules, _) = only(&sql)?;
+        if let Some(rule) = rules.list().find(|rule| rule.schedule.is_some()) {
+            return self.run_schedule(rule);
+        }
+        let rehearsal = self.rehearse(rules)?;
         match self.target.json {
             true => output::print_json(&rehearsal.json()),
             false => rehearsal.print(&self.since),
         }
     }
 
-    fn rehearse(&self) -> anyhow::Result<Rehearsal> {
-        let sql = statement_of(&self.target, &self.rule)?;
-        let (mut rules, _) = only(&sql)?;
+    /// Prints the last times of a rule on a schedule.
+    fn run_schedule(&self, rule: &EventRule) -> anyhow::Result<()> {
+        let now_ns = i64::try_from(jiff::Timestamp::now().as_nanosecond())?;
+        let times = scheduled_words(rule, (now_ns, self.limit.min(SCHEDULED_MAX)));
+        let times = times.into_iter().map(|(time_ns, words)| {
+            let words: Vec<String> = words.iter().map(|word| text(word)).collect();
+            (time_ns, words)
+        });
+        if self.target.json {
+            let times = times.map(|(time_ns, words)| json!({ "ts": time_ns, "argv": words }));
+            return output::print_json(&json!({ "times": times.collect::<Vec<_>>() }));
+        }
+        for (time_ns, words) in times {
+            let time = jiff::Timestamp::from_nanosecond(i128::from(time_ns))?;
+            let words = words.join(" ");
+            output::print(&format!("{time}\n    {}\n", output::plain(&words)))?;
+        }
+        output::print("these are the last times of its schedule; nothing was run\n")
+    }
+
+    fn rehearse(&self, mut rules: EventRules) -> anyhow::Result<Rehearsal> {
         let wanted = format!("ts >= '{}'", quoted(&self.since));
         let events = recorded(&self.target, &wanted)?;
         let mut shown = Vec::new();

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::RuleWork;
 use super::super::recent::StartedAction;
 use super::*;
 
@@ -239,7 +240,11 @@ fn rules_come_and_go() {
     check("DROP RULE IF EXISTS zzz", "Dropped(\"zzz\")");
     check("DROP RULE b", "Dropped(\"b\")");
     assert_eq!(rules.list().count(), 1);
-    assert_eq!(rules.get("night").unwrap().program, "/y");
+    let work = RuleWork::Run {
+        program: "/y".into(),
+        arguments: Vec::new(),
+    };
+    assert_eq!(rules.get("night").unwrap().work, work);
 }
 
 /// Conditions whose literals meet the values of [`events`].

@@ -18,7 +18,7 @@ fn all_clauses() {
         where path GLOB '/x/*' and (size > 1 and uid is not null) \
         when count_over('1 min') > 10 and count_over('1 min') < count_over('1 h') \
         then run '/bin/do' '--in={path}' '{{x}}' quiet '08:00' to '18:00' delivery 'at_most_once' \
-        retry 0 timeout '1 min' concurrency 2 cooldown '10 s';";
+        retry 0 timeout '1 min' concurrency 2 cooldown '10 s' rate 5 per '1 min';";
     let rule = created(sql).unwrap();
     assert_eq!((&*rule.name, &*rule.help), ("a.b", "why"));
     assert_eq!(rule.kinds().collect::<Vec<_>>(), ["create", "close_write"]);
@@ -30,8 +30,11 @@ fn all_clauses() {
     assert_eq!(texts(&rule.conditions), expect);
     assert_eq!(rule.counts.len(), 2);
     assert_eq!(rule.windows_ns, [60_000_000_000, 3_600_000_000_000]);
-    assert_eq!(rule.program, "/bin/do");
-    assert_eq!(rule.arguments, ["--in={path}", "{{x}}"]);
+    let work = RuleWork::Run {
+        program: "/bin/do".into(),
+        arguments: vec!["--in={path}".into(), "{{x}}".into()],
+    };
+    assert_eq!((rule.work, rule.schedule), (work, None));
     assert_eq!(rule.cooldown_ns, 10_000_000_000);
     let limits = ActionLimits {
         concurrency_max: 2,
@@ -41,6 +44,10 @@ fn all_clauses() {
         quiet: Some(QuietTime {
             from_min: 480,
             to_min: 1_080,
+        }),
+        rate: Some(ActionRate {
+            starts_max: 5,
+            per_ns: 60_000_000_000,
         }),
     };
     assert_eq!(rule.limits, limits);
@@ -53,6 +60,70 @@ fn all_clauses() {
             .version
     );
     assert_ne!(short.version, rule.version);
+}
+
+#[test]
+fn posts_and_schedules() {
+    let of = |tail: &str| created(&format!("CREATE RULE r {tail}"));
+    let post = |url: &str, body: Option<&str>| RuleWork::Post {
+        url: url.into(),
+        body: body.map(Into::into),
+    };
+    let rule = of("ON EVENT open THEN POST 'https://h:1/x?n={name}' RETRY 2").unwrap();
+    assert_eq!(rule.work, post("https://h:1/x?n={name}", None));
+    let rule = of("ON EVENT open THEN POST 'http://h' BODY '{{\"p\":\"{path}\"}}'").unwrap();
+    assert_eq!(rule.work, post("http://h", Some("{{\"p\":\"{path}\"}}")));
+    let rule = of("ON SCHEDULE EVERY '15 min' THEN RUN '/x'").unwrap();
+    assert_eq!(rule.schedule, Some(RuleSchedule::Every(900_000_000_000)));
+    assert_eq!(rule.kinds().count(), 0);
+    let rule = of("ON SCHEDULE AT '14:30', '02:05', '14:30' THEN RUN '/x'").unwrap();
+    assert_eq!(rule.schedule, Some(RuleSchedule::At(vec![125, 870])));
+    for (tail, expect) in [
+        (
+            "ON EVENT open THEN POST 'ftp://h'",
+            "begins with https:// or http://",
+        ),
+        (
+            "ON EVENT open THEN POST 'http://{name}/'",
+            "write out the host",
+        ),
+        (
+            "ON EVENT open THEN POST 'http://u@h/'",
+            "write out the host",
+        ),
+        ("ON EVENT open THEN POST 'http:///x'", "write out the host"),
+        (
+            "ON EVENT open THEN POST 'http://h/{nam}'",
+            "did you mean name",
+        ),
+        (
+            "ON EVENT open THEN POST 'http://h/' BODY '{x'",
+            "the brace at byte 0 is not closed",
+        ),
+        ("ON EVENT open THEN MAIL 'x'", "expected RUN or POST"),
+        ("ON EVENT open THEN RUN '/x' RATE 0 PER '1 s'", "RATE 0"),
+        ("ON EVENT open THEN RUN '/x' RATE 1 '1 s'", "expected PER"),
+        (
+            "ON SCHEDULE EVERY '1500 ms' THEN RUN '/x'",
+            "write whole seconds",
+        ),
+        (
+            "ON SCHEDULE AT '2:30' THEN RUN '/x'",
+            "a time of day from 00:00 to 23:59",
+        ),
+        ("ON SCHEDULE DAILY THEN RUN '/x'", "expected EVERY or AT"),
+        (
+            "ON SCHEDULE AT '02:30' WHERE size > 1 THEN RUN '/x'",
+            "a rule on a schedule has no event",
+        ),
+        (
+            "ON SCHEDULE AT '02:30' FROM 's' THEN RUN '/x'",
+            "a rule on a schedule has no event",
+        ),
+    ] {
+        let error = of(tail).unwrap_err();
+        assert!(error.contains(expect), "{tail}: {error}");
+    }
 }
 
 #[test]
@@ -186,7 +257,7 @@ fn faults_of_limits() {
     );
     tail(
         "CALL 'x'",
-        "expected COOLDOWN, CONCURRENCY, TIMEOUT, RETRY, DELIVERY, QUIET or the end of",
+        "expected COOLDOWN, CONCURRENCY, TIMEOUT, RETRY, DELIVERY, QUIET, RATE or the end of",
     );
 }
 
@@ -210,7 +281,7 @@ proptest! {
     fn no_text_panics(words in prop::collection::vec(prop::sample::select(vec![
         "CREATE", "OR", "REPLACE", "RULE", "r", "ON", "EVENT", "open", ",", "FROM", "'s'", "WHERE",
         "path", "GLOB", "'/a*'", "AND", "(", ")", "WHEN", "count_over", "('1 s')", ">", "1", "THEN",
-        "RUN", "'/x'", "'{path}'", "'{'", "COOLDOWN", "RETRY", "QUIET", "TO", ";", "CASE", "END", "é",
+        "RUN", "POST", "SCHEDULE", "EVERY", "RATE", "PER", "'/x'", "'http://h'", "'{path}'", "'{'", "COOLDOWN", "RETRY", "QUIET", "TO", ";", "CASE", "END", "é",
         "--", "/*",
     ]), 0..30), begins in any::<bool>()) {
         let begin = if begins { "CREATE RULE r ON EVENT open " } else { "" };
