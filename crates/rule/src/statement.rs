@@ -132,7 +132,13 @@ fn acting(
     (name, help, sql): (Name, String, &str),
     condition: &ast::Expr,
 ) -> Result<RuleDefinition, StatementError> {
-    let work = RuleWork::parse(&mut words, |text| pieces(text).map(|pieces| pieces.len()))?;
+    let work = RuleWork::parse(&mut words, &|text| {
+        let pieces = pieces(text)?;
+        let labels = pieces
+            .iter()
+            .filter(|piece| matches!(piece, TextPiece::Label(_)));
+        Ok(labels.count())
+    })?;
     let call = match &work {
         RuleWork::Run { program, .. } => format!("run {program}"),
         RuleWork::Post { url, body } => {

@@ -453,13 +453,14 @@ mod tests {
         assert_eq!(pump.indexes(), (3_000, 3_000));
         assert_eq!(acknowledged.lock().unwrap().last(), Some(&3_000));
         assert!(acknowledged.lock().unwrap().is_sorted());
-        assert!(waited > 0 || !script.contains("ww"), "{script}");
+        assert!(waited > 0 || script.len() < 60, "{script}");
     }
 
     #[test]
     fn all_events_are_recorded_in_order_and_acknowledged_when_they_are_durable() {
         check("", 0);
         check("wwwwwwwwww", 0);
+        check(&"w".repeat(60), 0);
         check("bbbb", 0);
         check("xlxlxlbbwwlb", 0);
         check("xxxxxxxxlbxlxxxb", 3);

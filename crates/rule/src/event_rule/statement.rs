@@ -125,7 +125,7 @@ fn create(mut words: StatementWords, sql: &str) -> Result<EventRule, StatementEr
         ));
     }
     words.expect("THEN")?;
-    let work = RuleWork::parse(&mut words, fields_of)?;
+    let work = RuleWork::parse(&mut words, &fields_of)?;
     let (cooldown_ns, limits) = action_limits(&mut words)?;
     words.end()?;
     Ok(EventRule {

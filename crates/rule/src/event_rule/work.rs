@@ -2,8 +2,10 @@
 
 use barograph_statement::{StatementError, StatementWords};
 
-use super::arguments::fields_of;
 use super::limits::{ARGUMENTS_MAX, BODY_BYTES_MAX, PROGRAM_BYTES_MAX, URL_BYTES_MAX};
+
+/// Checks the braces of a text and counts them, or says what is wrong.
+pub(crate) type FieldsOf = dyn Fn(&str) -> Result<usize, String>;
 
 /// What a rule has done for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,30 +29,30 @@ pub enum RuleWork {
 }
 
 impl RuleWork {
-    /// Reads `RUN …` or `POST …`. `fields_of` checks the braces of a text and counts them.
+    /// Reads `RUN …` or `POST …`. `fields_of` knows which names may stand in braces.
     pub(crate) fn parse(
         words: &mut StatementWords,
-        fields_of: impl Fn(&str) -> Result<usize, String>,
+        fields_of: &FieldsOf,
     ) -> Result<Self, StatementError> {
         if words.keyword("RUN") {
             return Ok(Self::Run {
-                program: program(words)?,
+                program: program(words, fields_of)?,
                 arguments: arguments(words, fields_of)?,
             });
         }
         if !words.keyword("POST") {
             return Err(words.unexpected("RUN or POST"));
         }
-        let url = url(words)?;
+        let url = url(words, fields_of)?;
         let body = match words.keyword("BODY") {
-            true => Some(body(words)?),
+            true => Some(body(words, fields_of)?),
             false => None,
         };
         Ok(Self::Post { url, body })
     }
 }
 
-fn url(words: &mut StatementWords) -> Result<String, StatementError> {
+fn url(words: &mut StatementWords, fields_of: &FieldsOf) -> Result<String, StatementError> {
     let place = words.place();
     let url = words.text("POST 'https://host/path'")?;
     let wrong = |why: &str| Err(StatementError::new(format!("POST '{url}'{place}: {why}")));
@@ -74,7 +76,7 @@ fn url(words: &mut StatementWords) -> Result<String, StatementError> {
     }
 }
 
-fn body(words: &mut StatementWords) -> Result<String, StatementError> {
+fn body(words: &mut StatementWords, fields_of: &FieldsOf) -> Result<String, StatementError> {
     let place = words.place();
     let body = words.text("BODY '{{\"path\": \"{path}\"}}'")?;
     let fault = match body.len() > BODY_BYTES_MAX {
@@ -87,7 +89,7 @@ fn body(words: &mut StatementWords) -> Result<String, StatementError> {
     }
 }
 
-fn program(words: &mut StatementWords) -> Result<String, StatementError> {
+fn program(words: &mut StatementWords, fields_of: &FieldsOf) -> Result<String, StatementError> {
     let place = words.place();
     let program = words.text("RUN '/path/of/program'")?;
     let wrong = |why: &str| {
@@ -109,7 +111,7 @@ fn program(words: &mut StatementWords) -> Result<String, StatementError> {
 
 fn arguments(
     words: &mut StatementWords,
-    fields_of: impl Fn(&str) -> Result<usize, String>,
+    fields_of: &FieldsOf,
 ) -> Result<Vec<String>, StatementError> {
     let mut arguments = Vec::new();
     loop {

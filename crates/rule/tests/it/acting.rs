@@ -37,6 +37,10 @@ fn a_rule_may_do_something_else_than_a_call() {
         ("THEN POST 'https://h/{device}'", "a fixed address"),
         ("THEN POST 'https://h/' BODY '1'", "a fixed address"),
         ("THEN RUN '/bin/x' 'a}'", "a } was not opened"),
+        (
+            "THEN RUN '/bin/{device}'",
+            "an event cannot name the program",
+        ),
         ("THEN RUN '/bin/x' TO 'a=b'", "found TO"),
         ("THEN CALL 'x'", "expected RUN or POST"),
     ] {
