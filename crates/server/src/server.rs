@@ -253,6 +253,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
     let html = Asset::new(site.index_html, "text/html; charset=utf-8");
     let js = Asset::new(site.app_js, "text/javascript; charset=utf-8");
     let css = Asset::new(site.app_css, "text/css; charset=utf-8");
+    let later = Asset::new(site.later_js, "text/javascript; charset=utf-8");
     let rules = || get(declared::rules).post(execute::rule);
     vec![
         (
@@ -266,6 +267,10 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         (
             "/app.css",
             get(async move |headers: HeaderMap| css.answer(&headers)),
+        ),
+        (
+            "/later.js",
+            get(async move |headers: HeaderMap| later.answer(&headers)),
         ),
         ("/healthz", get(api::healthz)),
         ("/metrics", get(prometheus::metrics)),
