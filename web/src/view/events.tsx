@@ -36,7 +36,7 @@ export function Events() {
       {fault.value !== "" && <Note bad>{fault.value}{all === null ? "" : `; what is below was told at ${clock(readAt.value, now())}`}</Note>}
       {all !== null && (
         <>
-          <Time />
+          {(all.counted.total > 0 || all.watches.length > 0 || !Number.isNaN(until.value)) && <Time />}
           {all.counted.total > 0 && <Directories counted={all.counted} at={stretch.value} />}
           {(all.counted.total > 0 || directory.value !== null) && <Newest events={all.newest} />}
           {all.counted.total === 0 && all.watches.length > 0 && <Note>Nothing happened to the files of the watched trees in this time.</Note>}
@@ -204,7 +204,7 @@ function Watches({ watches }: { watches: readonly Watch[] }) {
             <tbody key={watch.name} class={watch.trouble !== "" || watch.state === "failed" ? "bad" : watch.state === "live" ? "ok" : undefined}>
               <tr>
                 <th scope="row"><Name of={watch.path} max={80} /></th>
-                <td class="state"><span aria-hidden="true">{SIGNS[watch.state] ?? "○"}</span> {watch.state}</td>
+                <td class="state"><span aria-hidden="true">{SIGNS[watch.state] ?? "○"}</span> <span class="word">{watch.state}</span></td>
                 <td class={watch.gaps > 0 ? "num some" : "num"} title={watch.gaps > 0 ? "events were lost; the tree was then compared with what was known of it" : undefined}>{watch.gaps.toLocaleString("en")}</td>
                 <td class="num">{watch.events.toLocaleString("en")}</td>
                 <td class="num wide">{watch.reconciled.toLocaleString("en")}</td>

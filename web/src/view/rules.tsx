@@ -12,12 +12,12 @@ const SIGNS: Readonly<Record<string, string>> = { armed: "●", failed: "▲" };
 const EXAMPLE = `baro rule create "CREATE RULE seen ON EVENT close_write
     THEN RUN '/usr/bin/logger' '{path}'"`;
 
-/** The columns of counts, and what each counts. */
+/** The columns of counts, the class of each, and what it counts. */
 const COUNTS = [
-  ["fired", "events for which it has started an action"],
-  ["suppressed", "events that its own actions have caused, or that came within its cooldown"],
-  ["failed", "conditions that could not be computed, and actions that failed for good"],
-  ["missed", "events without an action, since too many actions waited"],
+  ["fired", "num", "events for which it has started an action"],
+  ["suppressed", "num wide", "events that its own actions have caused, or that came within its cooldown"],
+  ["failed", "num", "conditions that could not be computed, and actions that failed for good"],
+  ["missed", "num", "events without an action, since too many actions waited"],
 ] as const;
 
 export function Rules({ rules: { list, isCut } }: { rules: RuleList }) {
@@ -39,7 +39,7 @@ export function Rules({ rules: { list, isCut } }: { rules: RuleList }) {
             <tr>
               <th scope="col">rule</th>
               <th scope="col">state</th>
-              {COUNTS.map(([name, help]) => <th scope="col" class="num" title={help}>{name}</th>)}
+              {COUNTS.map(([name, kind, help]) => <th scope="col" class={kind} title={help}>{name}</th>)}
               <th scope="col" class="num" title="its actions that wait to be started, for the first time or again">waiting</th>
               <th scope="col" class="num" title="its actions that run now">running</th>
               <th scope="col" class="wide">last fired</th>
@@ -63,8 +63,8 @@ function Line({ rule, isCut }: { rule: Rule; isCut: boolean }) {
         <th scope="row">
           <button type="button" class="plain" aria-expanded={isOpen} title="its statement" onClick={() => (chosen.value = isOpen ? "" : rule.name)}><Name of={rule.name} max={40} /></button>
         </th>
-        <td class="state"><span aria-hidden="true">{SIGNS[rule.state] ?? "○"}</span> {rule.state}</td>
-        {COUNTS.map(([name]) => <td class={rule[name] > 0 && (name === "failed" || name === "missed") ? "num some" : "num"}>{rule[name].toLocaleString("en")}</td>)}
+        <td class="state"><span aria-hidden="true">{SIGNS[rule.state] ?? "○"}</span> <span class="word">{rule.state}</span></td>
+        {COUNTS.map(([name, kind]) => <td class={rule[name] > 0 && (name === "failed" || name === "missed") ? `${kind} some` : kind}>{rule[name].toLocaleString("en")}</td>)}
         <td class="num">{rule.waiting.toLocaleString("en")}{isCut && "+"}</td>
         <td class="num">{rule.running.toLocaleString("en")}</td>
         <td class="wide sub"><Ago at={rule.lastFired} now={now()} /></td>
