@@ -208,11 +208,11 @@ test("Events: a rule of a real agent fails on a file, and its action is retried 
     assert.ok(response.ok, `${sql}: ${await response.text()}`);
   };
   const folder = await mkdtemp(join(tmpdir(), "barograph-page-"));
-  await state(`CREATE WATCH pagetest ON '${folder}' READERS 'all'`);
-  await state(`CREATE RULE pagetest ON EVENT close_write FROM 'pagetest' WHERE path GLOB '*.tif' THEN RUN '/bin/false' '{path}' RETRY 0`);
+  await state(`CREATE OR REPLACE WATCH pagetest ON '${folder}' READERS 'all'`);
+  await state(`CREATE OR REPLACE RULE pagetest ON EVENT close_write FROM 'pagetest' WHERE path GLOB '*.tif' THEN RUN '/bin/false' '{path}' RETRY 0`);
   try {
     await visit(`#control=${token}`, {}, async (page) => {
-      await page.getByRole("link", { name: "Events" }).click();
+      await page.getByRole("link", { name: "Events", exact: true }).click();
       await page.locator(".events tbody", { hasText: folder }).filter({ hasText: "live" }).waitFor();
       await writeFile(join(folder, "a\u202eb.tif"), "x");
       const failed = page.getByRole("region", { name: "List of failed actions" }).locator("tbody tr", { hasText: "pagetest" });

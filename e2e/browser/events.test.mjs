@@ -80,8 +80,8 @@ test("span and pause are in the address, and a paused view stays at its time", (
     await button(page, "Go on live").click();
     await page.waitForURL(/#\/events\?span=15min$/);
     // Another view and back: the choice is kept.
-    await page.getByRole("link", { name: "Doctor" }).click();
-    await page.getByRole("link", { name: "Events" }).click();
+    await page.getByRole("link", { name: "Doctor", exact: true }).click();
+    await page.getByRole("link", { name: "Events", exact: true }).click();
     await page.waitForURL(/#\/events\?span=15min$/);
   }));
 
@@ -115,7 +115,7 @@ test("without the control right retry and drop are disabled and say why", () =>
 
 test("with the control right one click retries an action, and one drops another", () =>
   visit("busy", `#control=${TOKEN}`, async (page, agent, complaints) => {
-    await page.getByRole("link", { name: "Events" }).click();
+    await page.getByRole("link", { name: "Events", exact: true }).click();
     const failed = list(page, "failed actions").locator("tbody tr");
     await failed.first().getByRole("button", { name: "the program ended with code 1" }).click();
     await says(page.getByLabel("Its program"), "/usr/local/bin/thumbnails /data/in/camera-1/frame-17.tif");
@@ -136,7 +136,7 @@ test("with the control right one click retries an action, and one drops another"
 
 test("a wrong token and an action that is gone are told in words", () =>
   visit("busy", "#control=wrong", async (page, agent) => {
-    await page.getByRole("link", { name: "Events" }).click();
+    await page.getByRole("link", { name: "Events", exact: true }).click();
     await button(page, "retry action 41").click();
     await says(page.getByRole("alert"), /Action 41: The agent refused: .+ Without the control right this page only reads\./);
     await button(page, "Give it up").click();
@@ -172,7 +172,7 @@ test("a view that cannot be loaded says so, and a second attempt loads it", () =
   visit("busy", "#/now", async (page) => {
     let refused = 0;
     await page.route("**/later.js*", (route) => ((refused += 1) <= 1 ? route.abort() : route.continue()));
-    await page.getByRole("link", { name: "Events" }).click();
+    await page.getByRole("link", { name: "Events", exact: true }).click();
     await says(page.getByRole("alert"), /It could not be loaded: .+\. If the agent was updated, load the page anew\./);
     await button(page, "Try again").click();
     await list(page, "directories").waitFor();
@@ -184,7 +184,7 @@ test("the second bundle is not asked for before its first view is opened", () =>
     await page.locator(".strip .scale").first().waitFor();
     const asked = () => agent.state.seen.filter((path) => path.startsWith("/later.js")).length;
     assert.equal(asked(), 0);
-    for (const name of ["Events", "Doctor", "Events"]) await page.getByRole("link", { name }).click();
+    for (const name of ["Events", "Doctor", "Events"]) await page.getByRole("link", { name, exact: true }).click();
     await list(page, "directories").waitFor();
     assert.equal(asked(), 1);
   }));
@@ -199,7 +199,7 @@ test("an agent that is gone: what is shown is old and says since when", () =>
 
 test("the keyboard reaches everything, and the focus is seen", () =>
   visit("busy", `#control=${TOKEN}`, async (page) => {
-    await page.getByRole("link", { name: "Events" }).click();
+    await page.getByRole("link", { name: "Events", exact: true }).click();
     await button(page, "drop action 40").waitFor();
     const wanted = await page.locator("main").locator("button:not(:disabled), a, [tabindex='0']").count();
     const reached = new Set();
