@@ -383,7 +383,11 @@ fn the_page_is_whole_and_tagged() {
         ("/app.js", "text/javascript; charset=utf-8", site.app_js),
         ("/app.css", "text/css; charset=utf-8", site.app_css),
         ("/later.js", "text/javascript; charset=utf-8", site.later_js),
-        ("/later.js?2", "text/javascript; charset=utf-8", site.later_js),
+        (
+            "/later.js?2",
+            "text/javascript; charset=utf-8",
+            site.later_js,
+        ),
     ];
     for (path, content_type, bytes) in files {
         let line = format!("GET {path}");

@@ -77,6 +77,11 @@ export async function load(): Promise<void> {
   isLoading = false;
 }
 
+/** How long after a paused view's time its events are on disk: from then on they are read once. */
+const SETTLED_MS = 10_000;
+/** The address whose events are shown, and do not change any more. */
+let settled = "";
+
 let tables: readonly unknown[] = [];
 let tablesAt = -Infinity;
 
@@ -97,15 +102,22 @@ async function loadOnce(): Promise<void> {
     if (names !== null) [tables, tablesAt] = [names.map((row) => row["name"]), now()];
   }
   const at = stretchOf(span.value, Number.isNaN(until.value) ? now() : until.value);
-  const counted = await ask("events", directoriesSql(at));
-  const newest = await ask("events", newestSql(at, directory.value));
+  const place = JSON.stringify([span.value, until.value, directory.value]);
+  const isSettled = now() - until.value > SETTLED_MS;
+  const isKnown = isSettled && place === settled;
+  const rows = isKnown ? null : await ask("events", directoriesSql(at));
+  const counted = rows === null ? null : countedOf(rows);
+  // Where not all events are counted, the newest ones are among those that are.
+  const since = counted === null || Number.isNaN(counted.since) ? at.start : counted.since;
+  const newest = isKnown ? null : await ask("events", newestSql({ ...at, start: since }, directory.value));
+  if (isSettled && counted !== null && newest !== null) settled = place;
   const rules = await ask("rules", RULES_SQL);
   const queue = await ask("actions", QUEUE_SQL);
   const dead = await ask("actions", DEAD_SQL);
   const watches = await ask("watches", WATCHES_SQL);
   const before = seen.value ?? EMPTY;
   const found: Seen = {
-    counted: counted === null ? before.counted : countedOf(counted),
+    counted: counted ?? before.counted,
     newest: newest === null ? before.newest : eventsOf(newest),
     rules: rules === null || queue === null ? before.rules : rulesOf(rules, queue),
     dead: dead === null ? before.dead : deadOf(dead),
