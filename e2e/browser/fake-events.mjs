@@ -120,7 +120,7 @@ export function answerEvents({ scenario, start, dead, queue }, sql) {
     return table(["name", "call", "sql", "help", "state", "reason", "fired", "suppressed", "failed", "missed", "last_fired_ts"], rows);
   }
   if (is("FROM watches")) return table(["name", "path", "collector", "state", "events", "gaps", "reconciled", "waiting_bytes", "trouble"], watchesOf(scenario));
-  if (is("FROM actions WHERE state <> 'dead'")) return table(["rule", "state", "n"], queue);
+  if (is("FROM actions GROUP BY rule, state")) return table(["rule", "state", "n"], queue);
   if (is("FROM actions WHERE state = 'dead'")) {
     const rows = [...dead].sort((a, b) => b.ended_ts - a.ended_ts).slice(0, 50).map((row) => ({ ...row, enqueued_ts: ns(row.enqueued_ts), ended_ts: ns(row.ended_ts), total: dead.length }));
     return table(["id", "rule", "source", "idx", "attempts", "reason", "enqueued_ts", "ended_ts", "total"], rows);

@@ -62,6 +62,9 @@ test("rules: failed ones lead, then those that fired last; with their queues", (
   assert.deepEqual(list.map((rule) => rule.name), ["c", "b", "a"]);
   assert.deepEqual([list[2]?.waiting, list[2]?.running, list[2]?.fired, list[1]?.waiting, isCut], [4, 1, 3, 0, false]);
   assert.equal(rulesOf(rules, [{ rule: "a", state: "waiting", n: 500 }]).isCut, true);
+  // Of a rule that has fired, nothing may be known here; and what has failed for good does not wait.
+  const other = rulesOf(rules, [{ rule: "b", state: "dead", n: 500 }]);
+  assert.deepEqual([other.list[2]?.name, other.list[2]?.waiting, other.list[1]?.waiting, other.isCut], ["a", NaN, 0, false]);
 });
 
 test("failed actions and the events that started them", () => {

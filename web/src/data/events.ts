@@ -59,7 +59,7 @@ export function newestSql(at: Stretch, directory: string | null): string {
 }
 
 export const RULES_SQL = `SELECT name, call, sql, help, state, reason, fired, suppressed, failed, missed, last_fired_ts FROM rules LIMIT ${RULES_MAX}`;
-export const QUEUE_SQL = "SELECT rule, state, count(*) AS n FROM actions WHERE state <> 'dead' GROUP BY rule, state LIMIT 1000";
+export const QUEUE_SQL = "SELECT rule, state, count(*) AS n FROM actions GROUP BY rule, state LIMIT 1000";
 export const DEAD_SQL = `SELECT id, rule, source, idx, attempts, reason, enqueued_ts, ended_ts, count(*) OVER () AS total FROM actions WHERE state = 'dead' ORDER BY ended_ts DESC, id DESC LIMIT ${DEAD_MAX}`;
 export const WATCHES_SQL = `SELECT name, path, collector, state, events, gaps, reconciled, waiting_bytes, trouble FROM watches ORDER BY state = 'live', name LIMIT ${WATCHES_MAX}`;
 
@@ -153,6 +153,7 @@ export interface Rule {
   readonly failed: number;
   readonly missed: number;
   readonly lastFired: number;
+  /** Its actions in these states; NaN if it has fired and the agent tells none of its actions here. */
   readonly waiting: number;
   readonly running: number;
 }
@@ -168,9 +169,11 @@ export interface Rules {
 }
 
 export function rulesOf(rules: readonly Row[], queue: readonly Row[]): Rules {
+  const isTold = (rule: string) => queue.some((row) => text(row["rule"]) === rule);
   const told = (rule: string, state: string) => count(queue.find((row) => text(row["rule"]) === rule && text(row["state"]) === state)?.["n"]);
   const list = rules.filter((row) => isOnEvents(text(row["sql"]))).map((row): Rule => {
-    const name = text(row["name"]);
+    const [name, fired] = [text(row["name"]), count(row["fired"])];
+    const isKnown = fired === 0 || isTold(name);
     return {
       name,
       call: text(row["call"]),
@@ -178,18 +181,19 @@ export function rulesOf(rules: readonly Row[], queue: readonly Row[]): Rules {
       help: text(row["help"]),
       state: text(row["state"]),
       reason: text(row["reason"]),
-      fired: count(row["fired"]),
+      fired,
       suppressed: count(row["suppressed"]),
       failed: count(row["failed"]),
       missed: count(row["missed"]),
       lastFired: time(row["last_fired_ts"]),
-      waiting: told(name, "waiting"),
-      running: told(name, "running"),
+      waiting: isKnown ? told(name, "waiting") : NaN,
+      running: isKnown ? told(name, "running") : NaN,
     };
   });
   const rank = (rule: Rule) => (rule.state === "failed" ? 1 : 0);
   list.sort((a, b) => rank(b) - rank(a) || (b.lastFired || 0) - (a.lastFired || 0) || a.name.localeCompare(b.name));
-  return { list, isCut: queue.reduce((sum, row) => sum + count(row["n"]), 0) >= TOLD_MAX };
+  const living = queue.filter((row) => text(row["state"]) !== "dead");
+  return { list, isCut: living.reduce((sum, row) => sum + count(row["n"]), 0) >= TOLD_MAX };
 }
 
 /** An action that has failed for good. */

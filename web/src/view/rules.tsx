@@ -65,8 +65,8 @@ function Line({ rule, isCut }: { rule: Rule; isCut: boolean }) {
         </th>
         <td class="state"><span aria-hidden="true">{SIGNS[rule.state] ?? "○"}</span> <span class="word">{rule.state}</span></td>
         {COUNTS.map(([name, kind]) => <td class={rule[name] > 0 && (name === "failed" || name === "missed") ? `${kind} some` : kind}>{rule[name].toLocaleString("en")}</td>)}
-        <td class="num">{rule.waiting.toLocaleString("en")}{isCut && "+"}</td>
-        <td class="num">{rule.running.toLocaleString("en")}</td>
+        <Depth n={rule.waiting} isCut={isCut && rule.fired > 0} />
+        <Depth n={rule.running} isCut={false} />
         <td class="wide sub"><Ago at={rule.lastFired} now={now()} /></td>
         <td class="wide"><Name of={rule.call} max={60} /></td>
       </tr>
@@ -81,4 +81,10 @@ function Line({ rule, isCut }: { rule: Rule; isCut: boolean }) {
       )}
     </tbody>
   );
+}
+
+/** How many actions of a rule wait or run. */
+function Depth({ n, isCut }: { n: number; isCut: boolean }) {
+  if (Number.isNaN(n)) return <td class="num" title="not known here: its actions are for other readers, or older than those that the agent tells">–</td>;
+  return <td class="num">{n.toLocaleString("en")}{isCut && "+"}</td>;
 }
