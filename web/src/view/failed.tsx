@@ -16,6 +16,13 @@ interface Answer {
 const answer = signal<Answer | null>(null);
 /** Numbers of the actions that are being changed. */
 const changing = signal<readonly number[]>([]);
+/**
+ * Actions that were changed here, with the time at which each had failed: the agent may tell that
+ * failure for a moment longer.
+ */
+const changed = signal<ReadonlyMap<number, number>>(new Map());
+/** Most changed actions that are remembered. */
+const CHANGED_MAX = 100;
 
 const VERBS = {
   retry: { hint: "runs its program once more", done: (id: number) => `Action ${id} is tried once more.` },
@@ -23,11 +30,12 @@ const VERBS = {
 } as const;
 type Verb = keyof typeof VERBS;
 
-async function change(verb: Verb, id: number): Promise<void> {
+async function change(verb: Verb, { id, ended }: Action): Promise<void> {
   changing.value = [...changing.value, id];
   try {
     await commandAction(verb, id);
     answer.value = { isBad: false, words: VERBS[verb].done(id) };
+    changed.value = new Map([...changed.value, [id, ended] as const].slice(-CHANGED_MAX));
   } catch (error) {
     answer.value = { isBad: true, words: `Action ${id}: ${refusal(error)}` };
   }
@@ -58,12 +66,13 @@ async function show(id: number): Promise<void> {
   }
 }
 
-export function Failed({ dead: { list, total, isCut } }: { dead: Dead }) {
+export function Failed({ dead: { list: told, total, isCut } }: { dead: Dead }) {
+  const list = told.filter((action) => changed.value.get(action.id) !== action.ended);
   if (list.length === 0 && answer.value === null) return null;
   return (
     <section aria-label="Failed actions">
       <h2>Actions that have failed for good</h2>
-      {total > list.length && <p class="sub">The newest {list.length} of {isCut ? "at least " : ""}{total.toLocaleString("en")}; <code>baro action list --state dead</code> shows all.</p>}
+      {total > told.length && <p class="sub">The newest {told.length} of {isCut ? "at least " : ""}{total.toLocaleString("en")}; <code>baro action list --state dead</code> shows all.</p>}
       <div role="status">{answer.value !== null && <Note bad={answer.value.isBad}>{answer.value.words}</Note>}</div>
       {list.length > 0 && (
         <div class="scroll" tabIndex={0} role="region" aria-label="List of failed actions">
@@ -109,7 +118,7 @@ function Line({ action }: { action: Action }) {
               aria-describedby="control-note"
               aria-label={`${verb} action ${id}`}
               title={mayChange ? VERBS[verb].hint : "needs the control right: see below"}
-              onClick={() => void change(verb, id)}
+              onClick={() => void change(verb, action)}
             >
               {verb}
             </button>
