@@ -1,7 +1,7 @@
-// Builds the page: src/ -> dist/{index.html,app.js,app.css}. The output is a pure function of the
+// Builds the page: src/ -> dist/{index.html,app.js,app.css,later.js}. The output is a pure function of the
 // sources and the locked packages, so that `--check` can compare it with what is committed.
 
-import { build } from "esbuild";
+import { build, transform } from "esbuild";
 import { mkdir, mkdtemp, readFile, readdir, rm, copyFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -10,9 +10,17 @@ import { gzipSync } from "node:zlib";
 
 const ROOT = dirname(fileURLToPath(import.meta.url));
 const DIST = join(ROOT, "dist");
-const FILES = ["app.css", "app.js", "index.html"];
-/** Most bytes of the whole page, compressed as for transfer. */
-const GZIP_BYTES_MAX = 80 * 1024;
+/**
+ * The files by the time at which they are loaded: at once, or when a view of theirs is opened; with
+ * the most bytes of each part, compressed as for transfer.
+ */
+const PARTS = [
+  { name: "at first", files: ["app.css", "app.js", "index.html"], bytesMax: 80 * 1024 },
+  { name: "later", files: ["later.js"], bytesMax: 16 * 1024 },
+];
+/** Modules with classes that others ask for by `instanceof`, and that src/shared.ts does not name. */
+const WITH_CLASSES = ["src/text/json.ts", "src/data/ring.ts"];
+const FILES = PARTS.flatMap((part) => part.files);
 
 /**
  * Parts of uPlot that the page does not use, with their replacements, so that code which only these
@@ -104,11 +112,25 @@ const leaner = {
   },
 };
 
+/**
+ * What the second bundle imports from src/shared.ts, and the functions behind JSX, it takes from the
+ * first bundle; its styles are a text that it adds itself.
+ */
+const second = {
+  name: "second-bundle",
+  setup({ onLoad, onResolve }) {
+    onResolve({ filter: /^(\.{1,2}\/)+shared$|^preact\/jsx-runtime$/ }, () => ({ path: "./app.js", external: true }));
+    onLoad({ filter: /\.css$/ }, async ({ path }) => {
+      const { code } = await transform(await readFile(path, "utf8"), { loader: "css", minify: true });
+      return { contents: code, loader: "text" };
+    });
+  },
+};
+
 async function bundle(outdir) {
   await mkdir(outdir, { recursive: true });
-  await build({
+  const common = {
     absWorkingDir: ROOT,
-    entryPoints: { app: "src/main.tsx" },
     outdir,
     bundle: true,
     minify: true,
@@ -116,10 +138,17 @@ async function bundle(outdir) {
     target: ["es2022"],
     charset: "utf8",
     legalComments: "none",
-    banner: { js: "/* barograph, Apache-2.0; with preact, @preact/signals and uPlot, MIT (web/LICENSES.md) */" },
     logLevel: "warning",
-    plugins: [leaner],
-  });
+    metafile: true,
+  };
+  const banner = { js: "/* barograph, Apache-2.0; with preact, @preact/signals and uPlot, MIT (web/LICENSES.md) */" };
+  const first = await build({ ...common, entryPoints: { app: "src/main.tsx" }, banner, plugins: [leaner] });
+  const later = await build({ ...common, entryPoints: { later: "src/later.ts" }, plugins: [second] });
+  // A second copy of a module with a state would have a state of its own, and one with a class would
+  // not know the objects of the first.
+  const handed = first.metafile.inputs["src/shared.ts"].imports.map(({ path }) => path);
+  const twice = [...handed, ...WITH_CLASSES].filter((path) => later.metafile.inputs[path] !== undefined);
+  if (twice.length > 0) throw new Error(`later.js has a copy of ${twice.join(", ")}: import it from src/shared.ts`);
   await copyFile(join(ROOT, "src/index.html"), join(outdir, "index.html"));
 }
 
@@ -128,7 +157,7 @@ async function check() {
   try {
     await bundle(fresh);
     const committed = (await readdir(DIST)).sort();
-    if (committed.join() !== FILES.join()) {
+    if (committed.join() !== [...FILES].sort().join()) {
       throw new Error(`web/dist holds ${committed.join(", ")}; expected ${FILES.join(", ")}`);
     }
     for (const file of FILES) {
@@ -142,19 +171,22 @@ async function check() {
   }
 }
 
-async function size() {
-  let bytes = 0;
-  for (const file of FILES) bytes += gzipSync(await readFile(join(DIST, file)), { level: 6 }).length;
-  if (bytes > GZIP_BYTES_MAX) {
-    throw new Error(`the page is ${bytes} bytes compressed; at most ${GZIP_BYTES_MAX}`);
+/** The size of each part in words; an error if one is too large. */
+async function sizes() {
+  const texts = [];
+  for (const { name, files, bytesMax } of PARTS) {
+    let bytes = 0;
+    for (const file of files) bytes += gzipSync(await readFile(join(DIST, file)), { level: 6 }).length;
+    if (bytes > bytesMax) throw new Error(`what is loaded ${name} is ${bytes} bytes compressed; at most ${bytesMax}`);
+    texts.push(`${bytes} bytes ${name}`);
   }
-  return bytes;
+  return texts.join(", ");
 }
 
 try {
   if (process.argv.includes("--check")) await check();
   else await bundle(DIST);
-  console.log(`web/dist: ${await size()} bytes compressed`);
+  console.log(`web/dist: compressed: ${await sizes()}`);
 } catch (error) {
   console.error(String(error.message ?? error));
   process.exitCode = 1;

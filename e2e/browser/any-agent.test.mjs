@@ -1,6 +1,9 @@
 // Tests of the page that hold with any agent: the real one at BARO_URL, or else the fake one.
 
 import assert from "node:assert/strict";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { inkOf, launch, open } from "./browser.mjs";
 import { startFakeAgent } from "./fake-agent.mjs";
@@ -68,7 +71,7 @@ test("one cursor over all strips, by keyboard", () =>
 
 test("every view is reached by keyboard, and the focus is seen", () =>
   visit("#/now", {}, async (page) => {
-    for (const [name, heading] of [["Streams", ".finder input"], ["Applications", ".publications table, .begin pre"], ["Insights", ".maker textarea"], ["SQL", ".editor textarea"], ["Doctor", ".doctor table"], ["Now", ".sheet"]]) {
+    for (const [name, heading] of [["Streams", ".finder input"], ["Applications", ".publications table, .begin pre"], ["Events", ".events .readers"], ["Insights", ".maker textarea"], ["SQL", ".editor textarea"], ["Doctor", ".doctor table"], ["Now", ".sheet"]]) {
       await page.evaluate(() => document.body.focus());
       const link = page.getByRole("link", { name: new RegExp(`^${name}`) });
       let reached = false;
@@ -186,6 +189,53 @@ test("Applications: what is published, or how to begin, and who may be seen here
     assert.equal(await page.getByRole("alert").count(), 0);
   }));
 
+test("Events: what happens to files and which rules act on it, or how to begin", () =>
+  visit("#/events", {}, async (page) => {
+    await page.locator(".events .readers").waitFor();
+    assert.match(await page.locator("main h1").innerText(), /No tree is watched here|[Ee]vent/);
+    await page.locator(".events h2", { hasText: "Rules on events" }).waitFor();
+    assert.equal(await page.getByRole("alert").count(), 0);
+  }));
+
+const RUN_DIR = process.env.BAROGRAPH_RUN_DIR;
+const real = { skip: process.env.BARO_URL === undefined || RUN_DIR === undefined ? "needs a real agent and its run directory" : false };
+
+test("Events: a rule of a real agent fails on a file, and its action is retried and dropped", real, async () => {
+  const token = (await readFile(join(RUN_DIR, "control.token"), "utf8")).trim();
+  const state = async (sql) => {
+    const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
+    const response = await fetch(`${url}/api/v1/statements`, { method: "POST", headers, body: JSON.stringify({ sql }) });
+    assert.ok(response.ok, `${sql}: ${await response.text()}`);
+  };
+  const folder = await mkdtemp(join(tmpdir(), "barograph-page-"));
+  await state(`CREATE OR REPLACE WATCH pagetest ON '${folder}' READERS 'all'`);
+  await state(`CREATE OR REPLACE RULE pagetest ON EVENT close_write FROM 'pagetest' WHERE path GLOB '*.tif' THEN RUN '/bin/false' '{path}' RETRY 0`);
+  try {
+    await visit(`#control=${token}`, {}, async (page) => {
+      await page.getByRole("link", { name: "Events", exact: true }).click();
+      await page.locator(".events tbody", { hasText: folder }).filter({ hasText: "live" }).waitFor();
+      await writeFile(join(folder, "a\u202eb.tif"), "x");
+      const failed = page.getByRole("region", { name: "List of failed actions" }).locator("tbody tr", { hasText: "pagetest" });
+      await failed.filter({ hasText: `close_write ${folder}/a\\u202eb.tif` }).waitFor();
+      assert.match(await failed.innerText(), /the program ended with code 1/);
+      await page.getByRole("region", { name: "List of directories" }).getByRole("button", { name: folder, exact: true }).click();
+      await page.getByRole("region", { name: "List of events" }).locator("tbody tr", { hasText: "close_write" }).first().waitFor();
+      // It fails once more, and is then given up.
+      await failed.getByRole("button", { name: /^retry/ }).click();
+      await page.getByRole("status").filter({ hasText: "is tried once more" }).waitFor();
+      await failed.filter({ hasText: "code 1" }).getByRole("button", { name: /^drop/ }).click();
+      await page.getByRole("status").filter({ hasText: "is given up" }).waitFor();
+      await failed.waitFor({ state: "detached" });
+      const rule = page.getByRole("region", { name: "List of rules" }).locator("tbody", { hasText: "pagetest" });
+      assert.deepEqual((await rule.locator("td.num").allInnerTexts()).slice(0, 2), ["1", "0"]);
+    });
+  } finally {
+    await state("DROP RULE pagetest");
+    await state("DROP WATCH pagetest");
+    await rm(folder, { recursive: true });
+  }
+});
+
 test("Doctor: every source with its state", () =>
   visit("#/doctor", {}, async (page) => {
     await page.locator(".sources tbody").first().waitFor();
@@ -193,7 +243,7 @@ test("Doctor: every source with its state", () =>
     assert.match(await page.locator(".sources td.state").first().innerText(), /ok|partial|unavailable|down/);
   }));
 
-for (const view of ["now", "nodes", "streams", "applications", "insights", "sql", "doctor"]) {
+for (const view of ["now", "nodes", "streams", "applications", "events", "insights", "sql", "doctor"]) {
   test(`${view}: no sideways scrolling at 360 pixels`, () =>
     visit(`#/${view}`, { size: "narrow" }, async (page) => {
       await page.locator("#main").waitFor();

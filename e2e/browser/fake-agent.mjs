@@ -7,6 +7,7 @@ import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
 import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { answerEvents, commandAction, deadOf, queueOf } from "./fake-events.mjs";
 import { answerApplications } from "./fake-sql.mjs";
 import { archiveOf, insightsOf, mirrorsOf, sourcesOf, streamsOf, mirroredOf } from "./scenarios.mjs";
 
@@ -35,7 +36,7 @@ function matcher(text) {
  */
 export async function startFakeAgent({ scenario = "calm", port = 0, devices = 0, streams } = {}) {
   const start = Date.now() - HISTORY_MS;
-  const state = { scenario, start, streams: streams ?? streamsOf(scenario, start), insights: insightsOf(scenario), mirrors: mirrorsOf(scenario, start), seen: [], statements: [] };
+  const state = { scenario, start, streams: streams ?? streamsOf(scenario, start), insights: insightsOf(scenario), mirrors: mirrorsOf(scenario, start), dead: deadOf(scenario, start), queue: queueOf(scenario), seen: [], statements: [], acts: [] };
   for (let i = 0; i < devices; i += 1) state.streams.push(...manyDisks(state.streams, i));
   const server = createServer((request, response) => {
     state.seen.push(request.url);
@@ -90,20 +91,26 @@ async function handle(state, request, response) {
     case "/api/v1/sources": return json(sourcesOf(state.scenario));
     case "/api/v1/insights": return request.method === "POST" ? change(state, request, response, json) : json(state.insights);
     case "/api/v1/insights/test": return json({ rows: [{ device: "vda", value: 0.42 }, { device: "sda", value: 0.07 }] });
+    case "/api/v1/actions": return act(state, request, response, json);
     case "/api/v1/sql": return answerSql(state, await body(request), response, json);
     default: return file(url.pathname, response);
   }
 }
 
-async function body(request) {
+async function textOf(request) {
   let text = "";
   for await (const chunk of request) text += chunk;
+  return text;
+}
+
+async function body(request) {
+  const text = await textOf(request);
   return text.startsWith("{") ? JSON.parse(text).sql : text;
 }
 
 async function file(path, response) {
   const name = path === "/" ? "index.html" : path.slice(1);
-  if (!["index.html", "app.js", "app.css"].includes(name)) return fail(response, 404, "unknown", `no page ${path}`);
+  if (!["index.html", "app.js", "app.css", "later.js"].includes(name)) return fail(response, 404, "unknown", `no page ${path}`);
   const bytes = await readFile(join(DIST, name));
   return response.writeHead(200, { "Content-Type": TYPES[extname(name)], "Content-Security-Policy": CSP }).end(bytes);
 }
@@ -220,10 +227,24 @@ function watch(streams, request, response) {
   request.on("close", () => clearInterval(timer));
 }
 
+/** Whether a request has the right to control; if not, it is refused. */
+function mayControl(request, response) {
+  const { authorization } = request.headers;
+  if (authorization === `Bearer ${TOKEN}`) return true;
+  fail(response, authorization === undefined ? 401 : 403, "refused", "control needs the token of control.token");
+  return false;
+}
+
+async function act(state, request, response, json) {
+  if (!mayControl(request, response)) return undefined;
+  const asked = JSON.parse(await textOf(request));
+  state.acts.push(asked);
+  const { fault, ...answer } = commandAction(state, asked);
+  return fault === undefined ? json(answer) : fail(response, 404, "unknown", fault);
+}
+
 async function change(state, request, response, json) {
-  if (request.headers.authorization !== `Bearer ${TOKEN}`) {
-    return fail(response, request.headers.authorization === undefined ? 401 : 403, "refused", "control needs the token of control.token");
-  }
+  if (!mayControl(request, response)) return undefined;
   const sql = await body(request);
   const drop = /^\s*DROP\s+INSIGHT\s+(\S+)/i.exec(sql);
   if (drop !== null) {
@@ -246,8 +267,8 @@ function ofNodes({ streams, scenario }) {
 
 function answerSql(state, sql, response, json) {
   state.statements.push(sql);
-  const applications = answerApplications(state, sql);
-  if (applications !== undefined) return json(applications);
+  const known = answerEvents(state, sql) ?? answerApplications(state, sql);
+  if (known !== undefined) return json(known);
   const table = /\bfrom\s+(\w+)/i.exec(sql)?.[1] ?? "";
   const columns = (s) => ["ts", "value", "quality", "error", "node", "newest", ...Object.keys(s.labels)];
   const byTable = new Map(state.streams.map((s) => [s.name.replaceAll(".", "_"), s]));

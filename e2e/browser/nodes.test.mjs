@@ -54,7 +54,7 @@ test("one click from Nodes to a node's page, with its values alone, and one back
 test("every request of another node's page is about that node, or names the node of its rows", () =>
   withAgent(`?node=lab-4#/streams?${new URLSearchParams({ pin: VDA, span: "24h" })}`, async (page, agent, complaints) => {
     await page.getByText("5 min a bucket").waitFor();
-    for (const [view, command] of [["Now", ""], ["Applications", "publications"], ["Insights", "baro insight list"], ["SQL", "baro sql"], ["Doctor", "baro doctor"], ["Nodes", ""]]) {
+    for (const [view, command] of [["Now", ""], ["Applications", "publications"], ["Events", "baro event list"], ["Insights", "baro insight list"], ["SQL", "baro sql"], ["Doctor", "baro doctor"], ["Nodes", ""]]) {
       await page.getByRole("link", { name: new RegExp(`^${view}`) }).first().click();
       await says(sign(page), /lab-4/);
       if (command === "") continue;
@@ -139,7 +139,7 @@ test("the sign stays in sight, and nothing scrolls sideways at 360 pixels", () =
     await page.waitForTimeout(300);
     const { y } = await sign(page).boundingBox();
     assert.ok(y >= 0 && y < 5, `the sign is at ${y}`);
-    for (const view of ["now", "streams", "insights", "sql", "doctor", "applications", "nodes"]) {
+    for (const view of ["now", "streams", "events", "insights", "sql", "doctor", "applications", "nodes"]) {
       await page.evaluate((to) => (location.hash = `#/${to}`), view);
       await page.waitForTimeout(600);
       const [content, window] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);

@@ -5,7 +5,7 @@ const MIB = 1 << 20;
 const GIB = 2 ** 30;
 
 /** Noise in [0, 1), the same for the same second and seed. */
-function noise(second, seed) {
+export function noise(second, seed) {
   let h = Math.imul(second ^ (seed * 0x9e3779b1), 0x85ebca6b);
   h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
   return ((h ^ (h >>> 16)) >>> 0) / 2 ** 32;

@@ -18,6 +18,7 @@ const VIEWS = {
   nodes: ["#/nodes", ".nodes tbody tr"],
   node: ["?node=lab-4#/now", ".strip .scale"],
   applications: ["#/applications", ".begin pre, .publication .legend-table td.num .value"],
+  events: ["#/events", ".events .readers"],
   insights: ["#/insights", "button.insight .spark"],
   sql: [`#/sql?${new URLSearchParams({ q: QUERY })}`, ".result .chart canvas"],
   doctor: ["#/doctor", ".sources tbody"],

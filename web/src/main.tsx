@@ -12,19 +12,22 @@ import type { View } from "./route";
 import { setTheme, startTheme, theme, THEMES } from "./theme";
 import { clock, duration } from "./text/format";
 import { Now, NOW_MATCHES } from "./view/now";
-import { Absent, isAbsent } from "./view/absent";
 import { Nodes } from "./view/nodes";
 import { Streams } from "./view/streams";
 import { Applications } from "./view/applications";
 import { Insights } from "./view/insights";
+import { Later } from "./view/later";
 import { Sql } from "./view/sql";
 import { Doctor } from "./view/doctor";
 import { Sign } from "./view/sign";
 import "uplot/dist/uPlot.min.css";
 import "./app.css";
 
-const NAMES: Readonly<Record<View, string>> = { now: "Now", nodes: "Nodes", streams: "Streams", applications: "Applications", insights: "Insights", sql: "SQL", doctor: "Doctor" };
-const SCREENS: Readonly<Record<View, () => preact.JSX.Element>> = { now: Now, nodes: Nodes, streams: Streams, applications: Applications, insights: Insights, sql: Sql, doctor: Doctor };
+const NAMES: Readonly<Record<View, string>> = { now: "Now", nodes: "Nodes", streams: "Streams", applications: "Applications", events: "Events", insights: "Insights", sql: "SQL", doctor: "Doctor" };
+const SCREENS: Readonly<Record<View, () => preact.JSX.Element>> = { now: Now, nodes: Nodes, streams: Streams, applications: Applications, events: () => <Later show={({ Events }) => <Events />} />, insights: Insights, sql: Sql, doctor: Doctor };
+
+/** Views for which the mirror of another node has no data. */
+const ABSENT: readonly View[] = ["applications", "events", "insights", "sql", "doctor"];
 
 /** A stream that exists where the agent is in a cluster. */
 const CLUSTER_STREAM = "fabric.connected.count";
@@ -59,7 +62,7 @@ function App() {
       <a class="skip" href="#main" onClick={skip}>To the content</a>
       <Head />
       {isOther && <Sign here={here} />}
-      {isOther && isAbsent(view.value) ? <Absent view={view.value} here={here} /> : <Screen />}
+      {isOther && ABSENT.includes(view.value) ? <Later show={({ Absent }) => <Absent view={view.value} here={here} />} /> : <Screen />}
       <Foot />
     </>
   );
@@ -160,5 +163,7 @@ effect(() => {
 setInterval(() => {
   if (link.value.state !== "live" && !document.hidden) beat.value += 1;
 }, 1000);
+
+export * from "./shared";
 
 render(<App />, document.getElementById("app") as HTMLElement);

@@ -4,7 +4,7 @@
 // which the browser loads anew: nothing that a page has kept of one node can stand under the name of
 // another, and the links between the views stay at the node.
 
-export const VIEWS = ["now", "nodes", "streams", "applications", "insights", "sql", "doctor"] as const;
+export const VIEWS = ["now", "nodes", "streams", "applications", "events", "insights", "sql", "doctor"] as const;
 export type View = (typeof VIEWS)[number];
 
 export interface Route {

@@ -247,26 +247,31 @@ fn start_threads(limits: &ServerLimits) -> Result<Runtime, ServerError> {
         .map_err(|source| ServerError::Threads { source })
 }
 
-/// All paths with their methods.
-fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
+/// A path with its methods.
+type PathMethods = (&'static str, MethodRouter<Arc<App>>);
+
+/// The files of the page.
+fn page() -> Vec<PathMethods> {
     let site = Site::EMBEDDED;
-    let html = Asset::new(site.index_html, "text/html; charset=utf-8");
-    let js = Asset::new(site.app_js, "text/javascript; charset=utf-8");
-    let css = Asset::new(site.app_css, "text/css; charset=utf-8");
+    let script = "text/javascript; charset=utf-8";
+    let files = [
+        ("/", site.index_html, "text/html; charset=utf-8"),
+        ("/app.js", site.app_js, script),
+        ("/app.css", site.app_css, "text/css; charset=utf-8"),
+        ("/later.js", site.later_js, script),
+    ];
+    let answer = |(path, bytes, content_type)| {
+        let asset = Asset::new(bytes, content_type);
+        let method = get(async move |headers: HeaderMap| asset.answer(&headers));
+        (path, method)
+    };
+    files.into_iter().map(answer).collect()
+}
+
+/// All paths but those of the page, with their methods.
+fn table() -> Vec<PathMethods> {
     let rules = || get(declared::rules).post(execute::rule);
     vec![
-        (
-            "/",
-            get(async move |headers: HeaderMap| html.answer(&headers)),
-        ),
-        (
-            "/app.js",
-            get(async move |headers: HeaderMap| js.answer(&headers)),
-        ),
-        (
-            "/app.css",
-            get(async move |headers: HeaderMap| css.answer(&headers)),
-        ),
         ("/healthz", get(api::healthz)),
         ("/metrics", get(prometheus::metrics)),
         ("/api/v1/status", get(api::status)),
@@ -327,7 +332,7 @@ fn both<H: Handler<T, Arc<App>> + Clone, T: 'static>(handler: H) -> MethodRouter
 }
 
 fn routes(app: &Arc<App>) -> Router {
-    let table = table();
+    let table: Vec<PathMethods> = page().into_iter().chain(table()).collect();
     let paths: Arc<[&'static str]> = table.iter().map(|(path, _)| *path).collect();
     let mut router = Router::new();
     for (path, methods) in table {

@@ -18,6 +18,8 @@ pub struct Site {
     pub app_js: &'static [u8],
     /// The file at `/app.css`.
     pub app_css: &'static [u8],
+    /// The file at `/later.js`: views that the page loads when they are opened.
+    pub later_js: &'static [u8],
 }
 
 impl Site {
@@ -26,6 +28,7 @@ impl Site {
         index_html: include_bytes!("../../../web/dist/index.html"),
         app_js: include_bytes!("../../../web/dist/app.js"),
         app_css: include_bytes!("../../../web/dist/app.css"),
+        later_js: include_bytes!("../../../web/dist/later.js"),
     };
 }
 

@@ -382,6 +382,12 @@ fn the_page_is_whole_and_tagged() {
         ("/", "text/html; charset=utf-8", site.index_html),
         ("/app.js", "text/javascript; charset=utf-8", site.app_js),
         ("/app.css", "text/css; charset=utf-8", site.app_css),
+        ("/later.js", "text/javascript; charset=utf-8", site.later_js),
+        (
+            "/later.js?2",
+            "text/javascript; charset=utf-8",
+            site.later_js,
+        ),
     ];
     for (path, content_type, bytes) in files {
         let line = format!("GET {path}");

@@ -164,13 +164,15 @@ async function select(path: string, text: string, abort?: AbortSignal): Promise<
   return parseExact(await ask(path, init)) as SqlTable;
 }
 
-async function statement<T>(path: string, text: string): Promise<T> {
+async function change<T>(path: string, body: object): Promise<T> {
   const headers: Record<string, string> = { "Content-Type": "application/json" };
   if (control.value !== "") headers["Authorization"] = `Bearer ${control.value}`;
-  return JSON.parse(await ask(ofOwn(path), { method: "POST", body: JSON.stringify({ sql: text }), headers })) as T;
+  return JSON.parse(await ask(ofOwn(path), { method: "POST", body: JSON.stringify(body), headers })) as T;
 }
 
 /** CREATE INSIGHT or DROP INSIGHT. */
-export const changeInsight = (text: string) => statement<Insight>("api/v1/insights", text);
+export const changeInsight = (text: string) => change<Insight>("api/v1/insights", { sql: text });
 /** The rows that the statement would give now; changes nothing. */
-export const testInsight = (text: string) => statement<{ rows: Record<string, unknown>[] }>("api/v1/insights/test", text);
+export const testInsight = (text: string) => change<{ rows: Record<string, unknown>[] }>("api/v1/insights/test", { sql: text });
+/** Shows an action of a rule on events, tries it once more, or gives it up; returns it as it is then. */
+export const commandAction = (verb: "show" | "retry" | "drop", id: number) => change<{ argv?: unknown; output?: unknown }>("api/v1/actions", { [verb]: id });

@@ -1,7 +1,7 @@
 // What stands in place of a view for which the mirror of another node has no data: why, and what
 // tells it.
 
-import { shownNode } from "../data/api";
+import { shownNode } from "../shared";
 import { sqlText } from "../text/copy";
 import { formatPage, formatRoute } from "../route";
 import type { View } from "../route";
@@ -16,6 +16,12 @@ interface Absence {
 }
 
 const ABSENCES: Readonly<Partial<Record<View, Absence>>> = {
+  events: {
+    title: "Events",
+    why: "Watches, rules and their actions are described by the agent of the node itself, and are not mirrored. Events that everyone may read can be mirrored: they are in the table cluster_events.",
+    command: "baro event list",
+    sql: "SELECT * FROM rules",
+  },
   applications: {
     title: "Applications",
     why: "What programs publish there, and the calls into them, are not mirrored.",
@@ -41,9 +47,6 @@ const ABSENCES: Readonly<Partial<Record<View, Absence>>> = {
     sql: "SELECT * FROM sources",
   },
 };
-
-/** Whether a view cannot be shown of another node. */
-export const isAbsent = (view: View): boolean => ABSENCES[view] !== undefined;
 
 /** `here` is the name of the node whose agent serves the page; empty until it is known. */
 export function Absent({ view, here }: { view: View; here: string }) {

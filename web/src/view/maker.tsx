@@ -17,7 +17,6 @@ type Answer = { readonly bad: boolean; readonly words: string; readonly rows?: r
 export function Maker() {
   const answer = useSignal<Answer | null>(null);
   const busy = useSignal(false);
-  useEffect(() => void api.status().then((s) => (runDir.value = s.run_dir), () => undefined), []);
   const run = async (what: () => Promise<Answer>) => {
     busy.value = true;
     try {
@@ -60,7 +59,7 @@ export function Maker() {
   );
 }
 
-function refusal(error: unknown): string {
+export function refusal(error: unknown): string {
   const refused = error instanceof api.ApiError && (error.status === 401 || error.status === 403);
   return refused ? `The agent refused: ${error.message}. Without the control right this page only reads.` : words(error);
 }
@@ -85,8 +84,10 @@ function Shown({ answer }: { answer: Answer }) {
   );
 }
 
-function Right() {
+/** The control right: how to get it, or that this tab has it. */
+export function Right() {
   const typed = useSignal("");
+  useEffect(() => void api.status().then((s) => (runDir.value = s.run_dir), () => undefined), []);
   if (api.control.value !== "") {
     return (
       <p id="control-note" class="sub">
@@ -97,7 +98,7 @@ function Right() {
   return (
     <div id="control-note" class="sub">
       <p>
-        To test, create or drop, this page needs the control right. On the node, as the agent's user, read <code>{runDir.value}/control.token</code>, then open this page with <code>#control=TOKEN</code> at the end of its address, or enter it here. It stays in this tab only.
+        To change something, this page needs the control right. On the node, as the agent's user, read <code>{runDir.value}/control.token</code>, then open this page with <code>#control=TOKEN</code> at the end of its address, or enter it here. It stays in this tab only.
       </p>
       <form
         class="token"
