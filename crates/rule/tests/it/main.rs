@@ -4,6 +4,8 @@
 
 mod cluster;
 mod equal;
+mod exercise;
+mod hostile;
 mod past;
 mod rig;
 mod rules;
