@@ -1,8 +1,8 @@
 //! Opens any bytes as the snapshot of a tree, and finds each of its entries again.
 //!
 //! Random bytes would end at a checksum. So the first byte of the input decides: if it is even, the
-//! rest is the whole file; if it is odd, the rest is a list of edits of a valid one, whose checksums
-//! are then made to match.
+//! rest is the whole file; if it is odd, the rest is a list of edits of a valid one, whose
+//! checksums are then made to match.
 
 #![no_main]
 

@@ -8,8 +8,8 @@ use crate::report::Report;
 
 const PROGRAM: &str = include_str!("watchdog.py");
 
-/// Returns the Python that has watchdog (`scripts/event_peers.py` installs it); without one, reports
-/// that the peer is skipped.
+/// Returns the Python that has watchdog (`scripts/event_peers.py` installs it); without one,
+/// reports that the peer is skipped.
 pub(crate) fn python(report: &mut Report) -> Option<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/watchdog/bin/python");
     let has = |python: &Path| {

@@ -15,8 +15,8 @@ use crate::peers::inotifywait::{self, Inotifywait};
 use crate::peers::watchdog;
 use crate::report::{Fault, Report};
 
-/// Runs of each watcher in memory, and on the disk, where the file system bounds all. Other programs
-/// run on the machine, so that all watchers take turns.
+/// Runs of each watcher in memory, and on the disk, where the file system bounds all. Other
+/// programs run on the machine, so that all watchers take turns.
 const ROUNDS: usize = 3;
 const ROUNDS_ON_DISK: usize = 1;
 
@@ -132,7 +132,8 @@ fn one_run(watcher: &Watcher, workload: Workload, is_disk: bool) -> Result<Watch
 }
 
 /// Has a process make the changes of a workload; returns the time at which events began to be
-/// taken, and the files for each second in which changes were made. The watcher of a burst is stopped meanwhile, so that its queue runs over for certain.
+/// taken, and the files for each second in which changes were made. The watcher of a burst is
+/// stopped meanwhile, so that its queue runs over for certain.
 fn changed(pid: u32, workload: Workload, tree: &Path) -> Result<(i64, f64), Fault> {
     let pid = Pid::from_raw(pid.cast_signed()).ok_or("a process has a number")?;
     let is_burst = workload == Workload::Burst;

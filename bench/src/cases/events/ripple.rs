@@ -251,8 +251,8 @@ fn monitored(files: usize, events_s: Option<f64>) -> Result<Monitored, Fault> {
     })
 }
 
-/// The helper process that is collector and aggregator: its arguments are the log, the ring, and the
-/// directory of the archive.
+/// The helper process that is collector and aggregator: its arguments are the log, the ring, and
+/// the directory of the archive.
 pub(crate) fn monitor(arguments: &[String]) -> Result<(), Fault> {
     let [log, ring, kept] = arguments else {
         return Err("monitor LOG RING DIR".into());

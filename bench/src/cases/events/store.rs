@@ -46,8 +46,8 @@ pub(super) struct EventStore {
 }
 
 impl EventStore {
-    /// Makes a ring at `ring`, whose records have at most `record_bytes_max` bytes, and a log in the
-    /// directory `kept`.
+    /// Makes a ring at `ring`, whose records have at most `record_bytes_max` bytes, and a log in
+    /// the directory `kept`.
     pub(super) fn open(ring: &Path, kept: &Path, record_bytes_max: u32) -> Result<Self, Fault> {
         let keeper = start(ArchiveConfig {
             durable: vec![Selector::parse("*")?],
