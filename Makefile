@@ -14,7 +14,7 @@ DESTDIR ?=
 TESTED := --workspace --exclude barograph-python --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation web clean
+.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation web clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,13 @@ forecast-evaluation: ## replay all traces; writes docs/evaluation/forecast.md an
 	mkdir -p target
 	$(CARGO) run --release --locked -p barograph-forecast --example selector > target/selector.txt
 	$(CARGO) run --release --locked -p barograph-lab --example evaluation -- --selector target/selector.txt
+
+events-evaluation: ## measure file events beside watchdog and inotifywait; writes docs/evaluation/events.md
+	$(PYTHON) scripts/event_peers.py
+	$(CARGO) build --release --locked -p barograph-bench
+	target/release/barograph-bench fs.rate changelog.rate event.memory rule.eval ripple
+	target/release/barograph-bench --events > target/events.md
+	mv target/events.md docs/evaluation/events.md
 
 web: ## build the page into web/dist
 	cd web && npm ci && npm run build

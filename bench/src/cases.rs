@@ -5,6 +5,7 @@ mod app;
 mod append;
 mod archive;
 mod busy;
+mod events;
 mod fabric;
 mod figures;
 mod history;
@@ -70,6 +71,11 @@ pub(crate) const ALL: &[BenchCase] = &[
     ("mirror.age", mirror::age),
     ("mirror.flow", mirror::flow),
     ("fabric.rate", mirror::rate),
+    ("fs.rate", events::rate),
+    ("changelog.rate", events::changelog),
+    ("event.memory", events::memory),
+    ("rule.eval", events::rules),
+    ("ripple.tables", events::ripple),
     ("poll.skew", served::hostile),
     ("apollo.fig4", figures::anatomy),
     ("apollo.fig5", overhead::run),
@@ -87,6 +93,11 @@ pub(crate) fn role(role: &str, arguments: &[String]) -> ExitCode {
         "day" => history::day(arguments),
         "hops" => hops::publisher(arguments),
         "stranger" => neighbour::stranger(arguments),
+        "make" => events::make(arguments),
+        "watch" => events::watch(arguments),
+        "known" => events::known(arguments),
+        "monitor" => events::monitor(arguments),
+        "consumer" => events::consumer(arguments),
         _ => Err(format!("no role {role}").into()),
     };
     match done {

@@ -2,8 +2,8 @@
 //!
 //! The program prints a table and writes `target/bench.json`. A case can also be run alone, and
 //! then replaces its own rows in that file: `cargo run --release -p barograph-bench --
-//! read.latest`. With `--table` the program prints the file as Markdown and measures nothing.
-//! Nothing here asserts a time.
+//! read.latest`. With `--table` the program prints the file as Markdown and measures nothing; with
+//! `--events` it prints the page of file events. Nothing here asserts a time.
 
 #![expect(
     clippy::disallowed_methods,
@@ -11,6 +11,7 @@
 )]
 
 mod cases;
+mod events_page;
 mod http;
 mod measure;
 mod peers;
@@ -30,6 +31,9 @@ fn main() -> ExitCode {
     }
     if arguments == ["--table"] {
         return ended(table::print());
+    }
+    if arguments == ["--events"] {
+        return ended(events_page::print());
     }
     let wanted =
         |id: &str| arguments.is_empty() || arguments.iter().any(|a| id.starts_with(a.as_str()));

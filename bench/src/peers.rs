@@ -2,10 +2,12 @@
 //! installed is skipped with a message (`scripts/peers.sh` installs those that the system
 //! packages).
 
+pub(crate) mod inotifywait;
 pub(crate) mod nats;
 pub(crate) mod node_exporter;
 pub(crate) mod pcp;
 pub(crate) mod redis;
+pub(crate) mod watchdog;
 
 use std::process::{Child, Command};
 

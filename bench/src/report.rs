@@ -45,21 +45,35 @@ impl Report {
         unit: &str,
         peers: &[(&str, f64)],
     ) {
-        let shown: Vec<String> = peers
-            .iter()
-            .map(|(name, v)| format!("{name} {}", beside(ours, *v, unit)))
-            .collect();
-        println!(
-            "{id:<15} {case:<48} {:>11} {unit:<10} {}",
-            short(ours),
-            shown.join(", ")
-        );
         let peers: Map<String, Json> = peers
             .iter()
             .map(|(name, v)| ((*name).to_owned(), json!(v)))
             .collect();
+        self.row_with(id, case, ours, unit, json!({ "peers": peers }));
+    }
+
+    /// Adds one figure with more that a page tells of it; `peers` in `more` is as in [`Self::row`].
+    pub(crate) fn row_with(&mut self, id: &str, case: &str, ours: f64, unit: &str, more: Json) {
+        let mut row = json!({
+            "id": id, "case": case, "ours": ours, "unit": unit, "peers": {}, "load": load(),
+        });
+        if let (Some(row), Json::Object(more)) = (row.as_object_mut(), more) {
+            row.extend(more);
+        }
+        println!(
+            "{id:<15} {case:<48} {:>11} {unit:<10} {}",
+            short(ours),
+            peers_of(&row, ", ")
+        );
+        self.rows.push(row);
+    }
+
+    /// Adds the versions of programs that a case has used.
+    pub(crate) fn versions(&mut self, id: &str, versions: &[String]) {
+        println!("{id:<15} {}", versions.join(", "));
         self.rows.push(json!({
-            "id": id, "case": case, "ours": ours, "unit": unit, "peers": peers, "load": load(),
+            "id": "versions", "case": id, "ours": versions.len(), "unit": "programs", "peers": {},
+            "versions": versions, "load": load(),
         }));
     }
 
@@ -135,6 +149,22 @@ fn load() -> f64 {
         .next()
         .and_then(|t| t.parse().ok())
         .unwrap_or(f64::NAN)
+}
+
+/// Formats the peers of a row.
+pub(crate) fn peers_of(row: &Json, between: &str) -> String {
+    let ours = row["ours"].as_f64().unwrap_or(f64::NAN);
+    let unit = row["unit"].as_str().unwrap_or_default();
+    let peers = row["peers"].as_object().into_iter().flatten();
+    let shown: Vec<String> = peers
+        .map(|(name, v)| {
+            format!(
+                "{name}: {}",
+                beside(ours, v.as_f64().unwrap_or(f64::NAN), unit)
+            )
+        })
+        .collect();
+    shown.join(between)
 }
 
 /// Formats a peer's figure, and the factor by which ours is better. Shares have no factor.

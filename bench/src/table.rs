@@ -2,7 +2,8 @@
 
 use serde_json::Value as Json;
 
-use crate::report::{Fault, beside, machine, rows, short};
+use crate::events_page::is_of_events;
+use crate::report::{Fault, machine, peers_of, rows, short};
 
 const HEAD: &str = "# One node, measured
 
@@ -16,7 +17,9 @@ Times are wall times and medians unless the case says processor or p99.
 
 /// Prints the whole page as Markdown.
 pub(crate) fn print() -> Result<(), Fault> {
-    let rows = rows()?;
+    let mut rows = rows()?;
+    // File events have a page of their own.
+    rows.retain(|row| !is_of_events(row));
     let loads: Vec<f64> = rows.iter().filter_map(|r| r["load"].as_f64()).collect();
     let low = loads.iter().copied().fold(f64::INFINITY, f64::min);
     let high = loads.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -34,22 +37,11 @@ pub(crate) fn print() -> Result<(), Fault> {
 fn print_row(row: &Json) {
     let text = |key: &str| row[key].as_str().unwrap_or_default();
     let (ours, unit) = (row["ours"].as_f64().unwrap_or(f64::NAN), text("unit"));
-    let peers: Vec<String> = row["peers"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, v)| {
-            format!(
-                "{name}: {}",
-                beside(ours, v.as_f64().unwrap_or(f64::NAN), unit)
-            )
-        })
-        .collect();
     println!(
         "| `{}` | {} | {} {unit} | {} |",
         text("id"),
         text("case"),
         short(ours),
-        peers.join("; ")
+        peers_of(row, "; ")
     );
 }

@@ -93,8 +93,8 @@ const ROWS: &[Row] = &[
     row(
         "bench",
         &[
-            "model", "stream", "forecast", "source", "insight", "archive", "query", "client",
-            "fabric",
+            "model", "stream", "forecast", "source", "event", "insight", "rule", "archive",
+            "query", "client", "fabric",
         ],
     ),
     row("xtask", &[]),

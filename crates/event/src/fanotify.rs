@@ -33,6 +33,27 @@ use crate::scan::TreeConfig;
 pub use collector::FanotifyCollector;
 pub use group::{FanotifyGroup, FanotifyQueue};
 
+/// Reads bytes as those of a group, up to their end; returns the number of events that were read
+/// and of those that were refused.
+#[doc(hidden)] // For tests and fuzzing: a collector reads its group.
+pub fn count_fanotify_events(bytes: &[u8]) -> (usize, usize) {
+    let (mut rest, mut read, mut refused) = (bytes, 0, 0);
+    while !rest.is_empty() {
+        let (event, length) = parse::first(rest);
+        match event {
+            Ok(_) => read += 1,
+            Err(_) => refused += 1,
+        }
+        // A length of 0 would be read for ever.
+        assert!(
+            length > 0,
+            "the length of an event covers at least its header"
+        );
+        rest = &rest[length..];
+    }
+    (read, refused)
+}
+
 /// Settings of a [`FanotifyCollector`].
 #[derive(Clone, Debug)]
 pub struct FanotifyConfig {

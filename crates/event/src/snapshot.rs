@@ -14,6 +14,8 @@ use thiserror::Error;
 use crate::event::ObjectId;
 
 mod block;
+#[doc(hidden)]
+pub mod door;
 mod known;
 
 pub(crate) use block::{EntryKind, MODE_UNKNOWN, TreeEntry};

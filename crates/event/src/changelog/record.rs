@@ -88,7 +88,8 @@ pub enum ChangelogFault {
         /// The extra flags.
         extra: u64,
     },
-    /// The record has the number 0, which no server gives.
+    /// The record has the number 0 or the greatest one, which no server gives. After the greatest
+    /// one no other could follow, so that it would be read again for ever.
     #[error("a ChangeLog record has no index")]
     Index,
 }
@@ -113,7 +114,7 @@ impl<'a> ChangelogRecord<'a> {
             parent: rest.fid()?,
             ..Self::default()
         };
-        if record.index == 0 {
+        if matches!(record.index, 0 | u64::MAX) {
             return Err(ChangelogFault::Index);
         }
         if flags & HAS_RENAME != 0 {

@@ -180,8 +180,10 @@ fn what_is_unknown_is_kept_or_refused_with_its_number() {
         extra: 0x21,
     };
     assert_eq!(ChangelogRecord::parse(&bytes), Err(fault));
-    bytes[8..16].copy_from_slice(&0u64.to_ne_bytes());
-    assert_eq!(ChangelogRecord::parse(&bytes), Err(ChangelogFault::Index));
+    for index in [0, u64::MAX] {
+        bytes[8..16].copy_from_slice(&index.to_ne_bytes());
+        assert_eq!(ChangelogRecord::parse(&bytes), Err(ChangelogFault::Index));
+    }
     assert_eq!(ChangelogRecord::parse(&[]), Err(ChangelogFault::Short));
 }
 

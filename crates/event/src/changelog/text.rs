@@ -114,7 +114,8 @@ fn head(line: &[u8]) -> Option<(ChangelogRecord<'_>, &[u8])> {
     let (number, name) = name.split_at(digits);
     let type_number = u32::try_from(decimal(number)?).ok()?;
     let known = RecordType::from_number(type_number);
-    if known.is_some_and(|of| of.as_str().as_bytes() != name) || index == 0 {
+    let is_index = !matches!(index, 0 | u64::MAX);
+    if known.is_some_and(|of| of.as_str().as_bytes() != name) || !is_index {
         return None;
     }
     let time = time_of_day(next()?)?;

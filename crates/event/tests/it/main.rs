@@ -1,4 +1,4 @@
-//! Tests of the collectors on real trees of files.
+//! Tests of the collectors on real trees of files, and of foreign bytes.
 
 #![expect(
     clippy::disallowed_methods,
@@ -7,8 +7,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod conformance;
+mod exercise;
 mod fanotify;
 mod fanotify_gaps;
+mod hostile;
 mod inotify;
 mod operations;
 mod replica;

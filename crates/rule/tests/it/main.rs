@@ -5,6 +5,8 @@
 mod acting;
 mod cluster;
 mod equal;
+mod exercise;
+mod hostile;
 mod past;
 mod rig;
 mod rules;
