@@ -193,7 +193,7 @@ test("Events: what happens to files and which rules act on it, or how to begin",
   visit("#/events", {}, async (page) => {
     await page.locator(".events .readers").waitFor();
     assert.match(await page.locator("main h1").innerText(), /No tree is watched here|[Ee]vent/);
-    await page.locator(".events h2", { hasText: "Rules on events" }).waitFor();
+    await page.locator(".events h2", { hasText: "Rules that act" }).waitFor();
     assert.equal(await page.getByRole("alert").count(), 0);
   }));
 

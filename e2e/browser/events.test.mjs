@@ -85,7 +85,7 @@ test("span and pause are in the address, and a paused view stays at its time", (
     await page.waitForURL(/#\/events\?span=15min$/);
   }));
 
-test("rules on events with their counts and queues; a click shows the statement", () =>
+test("rules with their counts and queues; a click shows the statement", () =>
   visit("busy", "#/events", async (page, _agent, complaints) => {
     const rules = list(page, "rules");
     const line = rules.locator("tbody", { hasText: "thumbnails" });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { causeKey, causesOf, causesSql, countedOf, deadOf, directoriesSql, eventsOf, EVENTS_MAX, isOnEvents, newestSql, rulesOf, sentenceOf, SLOTS, stretchOf, watchesOf } from "../src/data/events";
+import { causeKey, causesOf, causesSql, countedOf, deadOf, directoriesSql, eventsOf, EVENTS_MAX, hasActions, newestSql, rulesOf, sentenceOf, SLOTS, stretchOf, watchesOf } from "../src/data/events";
 import { cut, harmless } from "../src/text/harmless";
 
 const NOW = 1_700_000_003_500;
@@ -46,11 +46,13 @@ test("events, newest first; those of one time in the order of their numbers", ()
   assert.deepEqual(all.map((one) => one.isReconciled), [false, true, false]);
 });
 
-test("rules on events alone, whatever their texts contain", () => {
-  const check = (sql: string, expect: boolean) => assert.equal(isOnEvents(sql), expect, sql);
+test("rules with actions alone, whatever their texts contain", () => {
+  const check = (sql: string, expect: boolean) => assert.equal(hasActions(sql), expect, sql);
   check("CREATE RULE a ON EVENT create THEN RUN '/bin/true'", true);
   check("create or replace rule a help 'it''s' on\n event write THEN RUN 'x'", true);
-  check("CREATE RULE a HELP 'on event' WHEN latest('x') > 1 CALL 'c'", false);
+  check("CREATE RULE a ON SCHEDULE AT '02:30' then post 'http://h/'", true);
+  check("CREATE RULE a WHEN latest('x') > 1 THEN RUN '/bin/true'", true);
+  check("CREATE RULE a HELP 'then run' WHEN latest('x') > 1 CALL 'c'", false);
   check("", false);
 });
 
@@ -84,7 +86,7 @@ test("one sentence", () => {
   assert.equal(sentenceOf({ ...calm, counted: countedOf([row]) }, 60), "1 event in 1 directory in 1 min.");
   const bad = {
     counted: countedOf([{ ...row, total: EVENTS_MAX, directories: 2, oldest: 1 }]), newest: [],
-    rules: rulesOf([{ name: "r", sql: "ON EVENT", state: "failed" }], []),
+    rules: rulesOf([{ name: "r", sql: "ON EVENT open THEN RUN 'x'", state: "failed" }], []),
     dead: deadOf([{ id: 1, idx: 1, enqueued_ts: 1, total: 2 }]), watches: watchesOf([{ state: "failed" }, { state: "troubled" }]),
   };
   assert.equal(sentenceOf(bad, 3600), "More than 10,000 events in 2 directories in 1 h; 1 rule has failed; 2 actions have failed for good; 2 watches are in trouble.");

@@ -139,10 +139,10 @@ export function eventsOf(rows: readonly Row[]): FileEvent[] {
   return rows.map(of).sort((a, b) => b.at - a.at || b.idx - a.idx);
 }
 
-/** A rule on events. */
+/** A rule with actions. */
 export interface Rule {
   readonly name: string;
-  /** What it does: `run PROGRAM`. */
+  /** What it does: `run PROGRAM`, or `post URL`. */
   readonly call: string;
   readonly sql: string;
   readonly help: string;
@@ -158,8 +158,8 @@ export interface Rule {
   readonly running: number;
 }
 
-/** Whether the statement of a rule is about events, whatever its texts contain. */
-export const isOnEvents = (sql: string): boolean => /\bON\s+EVENT\b/i.test(sql.replace(/'(?:[^']|'')*'/g, "''"));
+/** Whether a rule has actions, by its statement, whatever its texts contain: others call into programs. */
+export const hasActions = (sql: string): boolean => /\bTHEN\s+(RUN|POST)\b/i.test(sql.replace(/'(?:[^']|'')*'/g, "''"));
 
 export interface Rules {
   /** Failed ones first, then those that fired last. */
@@ -171,7 +171,7 @@ export interface Rules {
 export function rulesOf(rules: readonly Row[], queue: readonly Row[]): Rules {
   const isTold = (rule: string) => queue.some((row) => text(row["rule"]) === rule);
   const told = (rule: string, state: string) => count(queue.find((row) => text(row["rule"]) === rule && text(row["state"]) === state)?.["n"]);
-  const list = rules.filter((row) => isOnEvents(text(row["sql"]))).map((row): Rule => {
+  const list = rules.filter((row) => hasActions(text(row["sql"]))).map((row): Rule => {
     const [name, fired] = [text(row["name"]), count(row["fired"])];
     const isKnown = fired === 0 || isTold(name);
     return {

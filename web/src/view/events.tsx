@@ -1,4 +1,4 @@
-// The Events view: what happens to files, by directory; rules on events, and their actions that have
+// The Events view: what happens to files, by directory; rules that act, and their actions that have
 // failed; the watched trees.
 
 import styles from "./events.css";

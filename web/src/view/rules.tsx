@@ -1,4 +1,4 @@
-// The rules on events: how often each has fired, what it has left out, and how many of its actions
+// The rules that act: how often each has fired, what it has left out, and how many of its actions
 // wait.
 
 import { now, signal } from "../shared";
@@ -14,7 +14,7 @@ const EXAMPLE = `baro rule create "CREATE RULE seen ON EVENT close_write
 
 /** The columns of counts, the class of each, and what it counts. */
 const COUNTS = [
-  ["fired", "num", "events for which it has started an action"],
+  ["fired", "num", "how often it has started an action"],
   ["suppressed", "num wide", "events that its own actions have caused, or that came within its cooldown"],
   ["failed", "num", "conditions that could not be computed, and actions that failed for good"],
   ["missed", "num", "events without an action, since too many actions waited"],
@@ -23,16 +23,16 @@ const COUNTS = [
 export function Rules({ rules: { list, isCut } }: { rules: RuleList }) {
   if (list.length === 0) {
     return (
-      <section aria-label="Rules on events">
-        <h2>Rules on events</h2>
+      <section aria-label="Rules that act">
+        <h2>Rules that act</h2>
         <p class="note">There is none. A rule runs a program because something happened to a file:</p>
         <pre tabIndex={0} aria-label="Example of a rule"><code>{EXAMPLE}</code></pre>
       </section>
     );
   }
   return (
-    <section aria-label="Rules on events">
-      <h2>Rules on events</h2>
+    <section aria-label="Rules that act">
+      <h2>Rules that act</h2>
       <div class="scroll" tabIndex={0} role="region" aria-label="List of rules">
         <table class="states">
           <thead>

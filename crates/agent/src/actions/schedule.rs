@@ -9,6 +9,7 @@ use jiff::{Timestamp, ToSpan};
 
 /// The kind in the fields of an action of a rule on a schedule, and the beginning of its source.
 const TIME_KIND: &str = "schedule";
+
 /// The latest time of a schedule up to `now_ns`, in ns since the epoch. Times of day are those of
 /// the zone: one that a day has not is as much later as its clock was set, and of one that a day
 /// has twice it is the first.
