@@ -130,6 +130,23 @@ def test_a_rate_bounds_what_is_started(start: Start, tmp_path: Path) -> None:
     assert states(agent, "slow") == ["done"] * 2 + ["waiting"] * 3
 
 
+def test_a_rule_that_fires_too_often_is_stopped(start: Start, tmp_path: Path) -> None:
+    agent = start(config=QUICK)
+    tree = watched(agent, tmp_path)
+    sql = "CREATE OR REPLACE RULE loop ON EVENT create THEN RUN '/bin/true' BREAK 3 PER '1 h'"
+    agent.out("rule", "create", sql)
+    for number in range(7):
+        (tree / f"f{number}").touch()
+    asked = "SELECT state, fired, missed, reason FROM rules WHERE name = 'loop'"
+    (rule,) = eventually(lambda: (rows := agent.rows(asked)) and rows[0]["missed"] == 4 and rows, "it is stopped")
+    assert (rule["state"], rule["fired"]) == ("failed", 3) and "too often" in rule["reason"]
+    assert "too often" in agent.out("doctor")
+    eventually(lambda: states(agent, "loop") == ["done"] * 3, "what it had begun is done")
+    agent.out("rule", "create", sql)
+    (tree / "again").touch()
+    eventually(lambda: states(agent, "loop") == ["done"] * 4, "it acts again")
+
+
 def test_a_condition_over_streams_runs_a_program(start: Start, tmp_path: Path, receiver: Receiver) -> None:
     agent, mark = start(config=QUICK + f"[action]\nwebhook_hosts = ['{receiver.host}']\n"), tmp_path / "mark"
     agent.out(

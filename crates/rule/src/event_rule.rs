@@ -48,6 +48,7 @@ use glob::GlobCheck;
 ///     [WHERE condition] [WHEN count_over('1 min') > 10]
 ///     THEN RUN 'program' ['argument' …]
 ///     [COOLDOWN '10 s'] [CONCURRENCY 4] [TIMEOUT '10 min'] [RETRY 5] [RATE 100 PER '1 min']
+///     [BREAK 1000 PER '1 min']
 ///     [DELIVERY 'at_most_once' | 'at_least_once'] [QUIET '08:00' TO '18:00']
 /// CREATE … RULE … ON SCHEDULE {EVERY '1 h' | AT '02:30' [, …]} THEN …
 /// CREATE … RULE … THEN POST 'https://host/path' [BODY '{{"path": "{path}"}}'] …

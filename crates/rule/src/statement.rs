@@ -152,6 +152,11 @@ fn acting(
     };
     let (cooldown_ns, limits) = action_limits(&mut words)?;
     words.end()?;
+    if limits.breaker.is_some() {
+        return Err(StatementError::new(
+            "BREAK is for rules on events and schedules: a condition has COOLDOWN and RATE",
+        ));
+    }
     let mut leaves = StreamFunctions::default();
     let condition = condition_of(condition, &mut leaves)?;
     Ok(RuleDefinition {

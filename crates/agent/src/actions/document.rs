@@ -103,6 +103,11 @@ pub(super) fn rule(
 ) -> RulesRow {
     let (refused, dead) = counts.map_or((0, 0), |counts| (counts.refused, counts.dead));
     let reason = match (trouble, &*report.fault, refused) {
+        ("", _, _) if report.is_broken => format!(
+            "it fired too often, and is stopped: {} events have no action; mend the cause and make it anew \
+             (CREATE OR REPLACE RULE)",
+            report.passed_over
+        ),
         ("", "", 0) => String::new(),
         ("", "", refused) => format!("{refused} events have no action, since the queue was full"),
         ("", fault, _) => fault.to_owned(),
@@ -121,7 +126,7 @@ pub(super) fn rule(
         fired: report.fired,
         suppressed: report.suppressed + report.own_effects,
         failed: report.failed + dead,
-        missed: refused,
+        missed: refused + report.passed_over,
         evaluations: report.matched,
         made_ts: made_ns,
         last_fired_ts: report.last_fired_ns,

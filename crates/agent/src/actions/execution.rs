@@ -95,7 +95,7 @@ fn left_of(rate: ActionRate, before: &mut VecDeque<i64>, now_ns: i64) -> u64 {
     {
         before.pop_front();
     }
-    u64::from(rate.starts_max).saturating_sub(before.len() as u64)
+    u64::from(rate.count_max).saturating_sub(before.len() as u64)
 }
 
 /// The time since midnight, in ns.
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn rates() {
         let rate = ActionRate {
-            starts_max: 3,
+            count_max: 3,
             per_ns: 10,
         };
         let mut before = VecDeque::from([0, 4, 4]);

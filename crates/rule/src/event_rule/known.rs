@@ -42,6 +42,10 @@ pub struct EventRuleReport {
     pub suppressed: u64,
     /// Events for which it did not fire because its own actions caused them.
     pub own_effects: u64,
+    /// Whether its breaker has stopped it.
+    pub is_broken: bool,
+    /// Events that matched since then, and for which it might have fired.
+    pub passed_over: u64,
     /// Events for which a condition could not be computed.
     pub failed: u64,
     /// The reason why a condition could not be computed last; empty if there was none.
@@ -63,6 +67,10 @@ pub(super) struct KnownRule {
     fired: u64,
     suppressed: u64,
     own_effects: u64,
+    /// The firings that the breaker counts; `None` without a breaker.
+    firings: Option<CountWindow>,
+    is_broken: bool,
+    passed_over: u64,
     failed: u64,
     fault: Option<EvalFault>,
     own_effect_ns: Option<i64>,
@@ -86,12 +94,18 @@ impl KnownRule {
         Self {
             windows: windows.collect(),
             counts: Vec::with_capacity(rule.windows_ns.len()),
+            firings: rule
+                .limits
+                .breaker
+                .map(|rate| CountWindow::new(rate.per_ns)),
             rule,
             fired_ns: None,
             matched: 0,
             fired: 0,
             suppressed: 0,
             own_effects: 0,
+            is_broken: false,
+            passed_over: 0,
             failed: 0,
             fault: None,
             own_effect_ns: None,
@@ -144,7 +158,18 @@ impl KnownRule {
         }
     }
 
+    /// Fires, unless its breaker has stopped it or does so now.
     fn fire(&mut self, event: &EventFacts<'_>, fire: &mut dyn FnMut(&EventRule, &EventFiring<'_>)) {
+        if let Some((breaker, firings)) = self.rule.limits.breaker.zip(self.firings.as_mut())
+            && !self.is_broken
+        {
+            firings.add(event.ts);
+            self.is_broken = firings.count(event.ts) > u64::from(breaker.count_max);
+        }
+        if self.is_broken {
+            self.passed_over += 1;
+            return;
+        }
         self.fired_ns = Some(event.ts);
         self.fired += 1;
         let firing = EventFiring {
@@ -186,6 +211,8 @@ impl KnownRule {
             fired: self.fired,
             suppressed: self.suppressed,
             own_effects: self.own_effects,
+            is_broken: self.is_broken,
+            passed_over: self.passed_over,
             failed: self.failed,
             fault: self.fault.unwrap_or_default().to_owned(),
             last_fired_ns: self.fired_ns,

@@ -20,6 +20,8 @@ pub(super) const BODY_BYTES_MAX: usize = 16 << 10;
 pub(super) const RULE_TIMES_MAX: usize = 96;
 /// Most starts that a rate may allow within its time.
 pub(super) const RATE_MAX: u32 = 10_000;
+/// Most firings that a breaker may allow within its time.
+pub(super) const BREAK_MAX: u32 = 100_000_000;
 /// Most windows of one rule.
 pub(super) const RULE_COUNTS_MAX: usize = 4;
 /// Most actions of a rule that run at the same time, as a statement may ask for.
@@ -116,13 +118,15 @@ pub struct ActionLimits {
     pub quiet: Option<QuietTime>,
     /// The rate at which actions are started; further ones wait.
     pub rate: Option<ActionRate>,
+    /// The rate of firings beyond which the rule stops until it is made anew.
+    pub breaker: Option<ActionRate>,
 }
 
-/// A rate of starts.
+/// A rate of starts or firings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActionRate {
-    /// Most starts within the time.
-    pub starts_max: u32,
+    /// Most of them within the time.
+    pub count_max: u32,
     /// The length of the time, in ns.
     pub per_ns: i64,
 }
@@ -136,6 +140,7 @@ impl Default for ActionLimits {
             delivery: ActionDelivery::AtLeastOnce,
             quiet: None,
             rate: None,
+            breaker: None,
         }
     }
 }

@@ -10,8 +10,8 @@ use super::arguments::fields_of;
 use super::columns::{EVENT_RULE_KINDS, EventNames, KindSet};
 use super::glob::GlobCheck;
 use super::limits::{
-    ActionDelivery, ActionLimits, ActionRate, CONCURRENCY_MAX, QuietTime, RATE_MAX, RETRIES_MAX,
-    RULE_SOURCES_MAX,
+    ActionDelivery, ActionLimits, ActionRate, BREAK_MAX, CONCURRENCY_MAX, QuietTime, RATE_MAX,
+    RETRIES_MAX, RULE_SOURCES_MAX,
 };
 use super::schedule::RuleSchedule;
 use super::work::RuleWork;
@@ -20,7 +20,7 @@ use super::{EventClause, EventRule};
 /// The words that end a condition.
 const ENDS: [&str; 2] = ["WHEN", "THEN"];
 /// Keywords of the clauses after the action. Each may stand once, in any order.
-const CLAUSES: [&str; 7] = [
+const CLAUSES: [&str; 8] = [
     "COOLDOWN",
     "CONCURRENCY",
     "TIMEOUT",
@@ -28,6 +28,7 @@ const CLAUSES: [&str; 7] = [
     "DELIVERY",
     "QUIET",
     "RATE",
+    "BREAK",
 ];
 
 /// A statement on rules on events.
@@ -247,12 +248,8 @@ pub(crate) fn action_limits(
             "TIMEOUT" => limits.timeout_ns = length_ns(&words.text("TIMEOUT '10 min'")?)?,
             "RETRY" => limits.retries_max = Some(whole(words, clause, 0, RETRIES_MAX)?),
             "DELIVERY" => limits.delivery = delivery(words)?,
-            "RATE" => {
-                let starts_max = whole(words, clause, 1, RATE_MAX)?;
-                words.expect("PER")?;
-                let per_ns = length_ns(&words.text("RATE 100 PER '1 min'")?)?;
-                limits.rate = Some(ActionRate { starts_max, per_ns });
-            }
+            "RATE" => limits.rate = Some(rate(words, clause, RATE_MAX)?),
+            "BREAK" => limits.breaker = Some(rate(words, clause, BREAK_MAX)?),
             _ => {
                 let from = words.text("QUIET '08:00' TO '18:00'")?;
                 words.expect("TO")?;
@@ -273,6 +270,14 @@ pub(crate) fn action_limits(
         ));
     }
     Ok((cooldown_ns, limits))
+}
+
+/// `100 PER '1 min'`.
+fn rate(words: &mut StatementWords, clause: &str, max: u32) -> Result<ActionRate, StatementError> {
+    let count_max = whole(words, clause, 1, max)?;
+    words.expect("PER")?;
+    let per_ns = length_ns(&words.text(&format!("{clause} 100 PER '1 min'"))?)?;
+    Ok(ActionRate { count_max, per_ns })
 }
 
 fn whole(

@@ -43,6 +43,10 @@ fn a_rule_may_do_something_else_than_a_call() {
         ),
         ("THEN RUN '/bin/x' TO 'a=b'", "found TO"),
         ("THEN CALL 'x'", "expected RUN or POST"),
+        (
+            "THEN RUN '/x' BREAK 1 PER '1 s'",
+            "BREAK is for rules on events",
+        ),
     ] {
         let error = rig.execute(&format!("CREATE RULE r WHEN latest('a') > 1 {tail}"));
         let error = error.unwrap_err().to_string();

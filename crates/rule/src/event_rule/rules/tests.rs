@@ -123,6 +123,35 @@ fn counts_and_cooldowns_are_by_the_time_of_events() {
 }
 
 #[test]
+fn a_rule_that_fires_too_often_stops_until_it_is_made_anew() {
+    let sql = "b ON EVENT create THEN RUN '/x' BREAK 3 PER '10 s'";
+    let mut rules = made(&[sql]);
+    let fire = |rules: &mut EventRules, second: i64| {
+        let facts = EventFacts {
+            kind: "create",
+            ts: second * 1_000_000_000,
+            ..EventFacts::default()
+        };
+        let mut fired = 0;
+        rules.evaluate(&facts, &mut |_, _| fired += 1);
+        fired
+    };
+    // Never more than three in ten seconds.
+    let seen: Vec<u32> = [0, 4, 9, 11, 15, 20].map(|at| fire(&mut rules, at)).into();
+    assert_eq!(seen, [1, 1, 1, 1, 1, 1]);
+    // The fourth within ten seconds has no action, and no later one has.
+    let seen: Vec<u32> = [21, 22, 23, 90].map(|at| fire(&mut rules, at)).into();
+    assert_eq!(seen, [1, 0, 0, 0]);
+    let report = &rules.reports()[0];
+    assert_eq!((report.is_broken, report.passed_over), (true, 3));
+    assert_eq!(report.fired, 7);
+    let again = format!("CREATE OR REPLACE RULE {sql}");
+    rules.execute(&again).unwrap();
+    assert_eq!(fire(&mut rules, 91), 1);
+    assert!(!rules.reports()[0].is_broken);
+}
+
+#[test]
 fn own_effects_do_not_fire_and_do_not_count() {
     let mut rules = made(&[
         "own ON EVENT create WHEN count_over('10 s') >= 1 THEN RUN '/x' '{path}'",

@@ -18,7 +18,7 @@ fn all_clauses() {
         where path GLOB '/x/*' and (size > 1 and uid is not null) \
         when count_over('1 min') > 10 and count_over('1 min') < count_over('1 h') \
         then run '/bin/do' '--in={path}' '{{x}}' quiet '08:00' to '18:00' delivery 'at_most_once' \
-        retry 0 timeout '1 min' concurrency 2 cooldown '10 s' rate 5 per '1 min';";
+        retry 0 timeout '1 min' concurrency 2 cooldown '10 s' rate 5 per '1 min' break 7 per '1 h';";
     let rule = created(sql).unwrap();
     assert_eq!((&*rule.name, &*rule.help), ("a.b", "why"));
     assert_eq!(rule.kinds().collect::<Vec<_>>(), ["create", "close_write"]);
@@ -46,8 +46,12 @@ fn all_clauses() {
             to_min: 1_080,
         }),
         rate: Some(ActionRate {
-            starts_max: 5,
+            count_max: 5,
             per_ns: 60_000_000_000,
+        }),
+        breaker: Some(ActionRate {
+            count_max: 7,
+            per_ns: 3_600_000_000_000,
         }),
     };
     assert_eq!(rule.limits, limits);
@@ -257,7 +261,7 @@ fn faults_of_limits() {
     );
     tail(
         "CALL 'x'",
-        "expected COOLDOWN, CONCURRENCY, TIMEOUT, RETRY, DELIVERY, QUIET, RATE or the end of",
+        "expected COOLDOWN, CONCURRENCY, TIMEOUT, RETRY, DELIVERY, QUIET, RATE, BREAK or the end of",
     );
 }
 
@@ -281,7 +285,7 @@ proptest! {
     fn no_text_panics(words in prop::collection::vec(prop::sample::select(vec![
         "CREATE", "OR", "REPLACE", "RULE", "r", "ON", "EVENT", "open", ",", "FROM", "'s'", "WHERE",
         "path", "GLOB", "'/a*'", "AND", "(", ")", "WHEN", "count_over", "('1 s')", ">", "1", "THEN",
-        "RUN", "POST", "SCHEDULE", "EVERY", "RATE", "PER", "'/x'", "'http://h'", "'{path}'", "'{'", "COOLDOWN", "RETRY", "QUIET", "TO", ";", "CASE", "END", "é",
+        "RUN", "POST", "SCHEDULE", "EVERY", "RATE", "BREAK", "PER", "'/x'", "'http://h'", "'{path}'", "'{'", "COOLDOWN", "RETRY", "QUIET", "TO", ";", "CASE", "END", "é",
         "--", "/*",
     ]), 0..30), begins in any::<bool>()) {
         let begin = if begins { "CREATE RULE r ON EVENT open " } else { "" };
