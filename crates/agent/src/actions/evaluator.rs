@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use barograph_action::{ActionRequest, EventCursor, QueueFault};
+use barograph_action::{ActionRequest, EventCursor};
 use barograph_event::{FileEvent, decode};
 use barograph_model::{NS_PER_S, Value};
 use barograph_rule::{EventFacts, RecentActions};
@@ -77,8 +77,11 @@ impl RuleEvaluator {
 
     /// Takes the next events, evaluates all rules on them, and keeps what fires.
     pub(super) fn step(&mut self) -> Progress {
-        if let Err(reason) = self.look_at_schedules() {
-            return self.blocked(&reason);
+        if self.pending.is_none() {
+            match self.next_time() {
+                Ok(pending) => self.pending = pending,
+                Err(reason) => return self.blocked(&reason),
+            }
         }
         if self.pending.is_none() {
             match self.shared.feeds.next() {
@@ -133,27 +136,22 @@ impl RuleEvaluator {
         }
     }
 
-    /// Has rules fire whose time has come since it was looked last. Of several times of a rule, it
-    /// is the latest one.
-    fn look_at_schedules(&mut self) -> Result<(), String> {
+    /// The requests of a rule whose time has come since it was looked last, if there is one. Of
+    /// several times of the rule, it is the latest one.
+    fn next_time(&mut self) -> Result<Option<Pending>, String> {
         let monotonic_ns = self.shared.clock.monotonic_ns();
         if monotonic_ns < self.look_ns {
-            return Ok(());
+            return Ok(None);
         }
-        self.look_ns = monotonic_ns.saturating_add(LOOK_NS);
         let due = self.due();
-        if due.is_empty() {
-            return Ok(());
-        }
-        let Some(queue) = self.shared.queue() else {
-            return Ok(());
+        let Some(queue) = self.shared.queue().filter(|_| !due.is_empty()) else {
+            return Ok(None);
         };
-        let told = |fault: QueueFault| fault.to_string();
-        let cursors = queue.cursors().map_err(told)?;
-        let cursors = cursors
-            .into_iter()
-            .map(|cursor| (cursor.source, cursor.index));
-        let cursors: BTreeMap<String, u64> = cursors.collect();
+        let cursors = queue.cursors().map_err(|fault| fault.to_string())?;
+        let cursors = cursors.into_iter();
+        let cursors: BTreeMap<String, u64> = cursors
+            .map(|cursor| (cursor.source, cursor.index))
+            .collect();
         for (rule, time_ns) in due {
             let cursor = time_cursor(&rule, time_ns);
             let seen = cursors.get(&cursor.source);
@@ -165,12 +163,14 @@ impl RuleEvaluator {
                 Some(_) => self.requests_of_time(&rule, &cursor),
                 None => Vec::new(),
             };
-            let kept = queue.enqueue_up_to(&requests, &cursor).map_err(told)?;
-            if kept.accepted > 0 {
-                self.shared.wake_workers();
-            }
+            return Ok(Some(Pending {
+                requests,
+                cursor,
+                rest: None,
+            }));
         }
-        Ok(())
+        self.look_ns = monotonic_ns.saturating_add(LOOK_NS);
+        Ok(None)
     }
 
     /// The rules on schedules, with the latest time of each.
