@@ -31,8 +31,7 @@ pub(crate) fn python(report: &mut Report) -> Option<PathBuf> {
     found
 }
 
-/// Returns the program that watches a tree: it says when it is ready, and works until its input
-/// ends.
+/// Returns the program that watches a tree: it says when it is ready, and ends with its input.
 pub(crate) fn watching(python: &Path, tree: &Path) -> Command {
     let mut command = Command::new(python);
     command.args(["-c", PROGRAM]).arg(tree);

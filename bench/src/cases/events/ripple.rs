@@ -87,8 +87,7 @@ pub(crate) fn run(report: &mut Report) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Events a second that the stand-in takes: each record is a write of its own, as each change of a
-/// file is.
+/// Events a second that the stand-in takes: each record is written alone, as a change of a file is.
 fn table2(report: &mut Report) -> Result<(), Fault> {
     let scratch = Scratch::new("table2")?;
     let mut target = Target::open(&scratch.0.join("log"), FILES)?;
@@ -203,8 +202,7 @@ struct Monitored {
     consumer: Json,
 }
 
-/// Makes, changes and removes files, at this rate or as fast as possible, while a monitor and a
-/// consumer run.
+/// Makes, changes and removes files at a rate, or at full speed, beside a monitor and a consumer.
 fn monitored(files: usize, events_s: Option<f64>) -> Result<Monitored, Fault> {
     let (memory, disk) = (Scratch::new("ripple")?, DiskScratch::new("ripple")?);
     let (log, ring) = (memory.0.join("log"), memory.0.join("ring"));

@@ -86,8 +86,7 @@ impl ActionRules for RuleStarts {
     }
 }
 
-/// The number of starts that a rate allows now; earlier ones that do not count any more are
-/// forgotten.
+/// The number of starts that a rate allows now. Starts that do not count any more are forgotten.
 fn left_of(rate: ActionRate, before: &mut VecDeque<i64>, now_ns: i64) -> u64 {
     while before
         .front()

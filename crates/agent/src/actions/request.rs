@@ -236,8 +236,7 @@ fn fields(rule: &EventRule, event: &EventFacts<'_>, key: String) -> ActionFields
     }
 }
 
-/// What is done, with all fields filled in. Each text is a template, as was checked when the rule
-/// was made.
+/// What is done, with all fields filled in. Each text was checked as a template with the rule.
 fn work(rule: &EventRule, fields: &ActionFields) -> ActionWork {
     let fill = |text: &String| match Template::parse(text) {
         Ok(template) => template.fill(fields),
