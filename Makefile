@@ -2,7 +2,8 @@
 
 PYTHON ?= python3
 CARGO ?= cargo
-# Arguments of `baro up` for `make run`, of the benchmark for `make bench`.
+# Arguments of `baro up` for `make run`, of the benchmark for `make bench`, of the evaluation for
+# `make interference-evaluation`.
 ARGS ?=
 # Number of agents for `make run-cluster`.
 N ?= 3
@@ -14,10 +15,10 @@ DESTDIR ?=
 TESTED := --workspace --exclude barograph-python --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation web clean
+.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation tango-evaluation interference-evaluation web clean
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## build quickly and start the agent on this node (ARGS="--http 127.0.0.1:7171")
 	-@$(PYTHON) scripts/cache.py restore
@@ -66,6 +67,16 @@ events-evaluation: ## measure file events beside watchdog and inotifywait; write
 	target/release/barograph-bench fs.rate changelog.rate event.memory rule.eval ripple
 	target/release/barograph-bench --events > target/events.md
 	mv target/events.md docs/evaluation/events.md
+
+tango-evaluation: ## measure packed arrays beside zfp, SZ3 and SPERR, and forecasts; writes docs/evaluation/tango.md
+	mkdir -p target
+	$(CARGO) run --release --locked -p barograph-forecast --example interference > target/interference.txt
+	$(CARGO) build --release --locked -p barograph --bin baro
+	$(PYTHON) scripts/tango_evaluation.py
+
+interference-evaluation: ## as root, a reader beside six checkpoint writers on an emulated disk (ARGS=--sweeps); writes docs/evaluation/interference.md
+	$(CARGO) build --release --locked -p barograph --bin baro
+	$(PYTHON) scripts/interference_evaluation.py --publish $(ARGS)
 
 web: ## build the page into web/dist
 	cd web && npm ci && npm run build

@@ -41,8 +41,11 @@ KEPT = "it needs the archives of an aggregator; test_aggregator.py has them"
 LAKE = "it needs a lake; test_site.py has one"
 NODE_CALLS = "it needs programs on several nodes; test_node_calls.py has them"
 WATCHED = "it needs a tree; test_events.py watches one"
+FOLLOWED = "it goes on until it is stopped; test_event_feeds.py and test_event_programs.py follow events"
+STORES = "it needs a store; test_rule_transfers.py has some"
 ACTED = "it needs events and a rule that has acted; test_event_rules.py has them"
 MEMBERS = "it needs nodes that join; test_membership.py has them"
+GROUPS = "it needs a control group, or a decision; test_control.py has them"
 TRACEFS = "it needs root and tracefs"
 
 # Pieces that are not run, with the reason.
@@ -54,6 +57,12 @@ NOT_RUN: Listed = {
     },
     "applications.md": {'{"id":"u1000:7",': OUTPUT},
     "bridges.md": {"[[outputs.influxdb_v2]]": "it is Telegraf's configuration"},
+    "control.md": {
+        '{"decision": 1,': OUTPUT,
+        "baro weights status jobs": GROUPS,
+        "baro weights setup": GROUPS,
+        "baro control show 1": GROUPS,
+    },
     "cluster.md": {
         "baro cluster run": STARTS,
         "baro up --cluster rack1 --listen 127": STARTS,
@@ -82,12 +91,19 @@ NOT_RUN: Listed = {
         "CREATE [OR REPLACE] RULE": "it is a grammar",
         "baro rule explain thumbnails": ACTED,
         "baro rule test examples": "test_event_rules.py tests that file",
+        "baro rule check": "its statement is left out; test_rule_transfers.py checks rules",
+        "baro transfer check": STORES,
+        "baro transfer copy": STORES,
     },
     "events.md": {
         "baro event add /data": WATCHED,
         "baro event watch /data": WATCHED,
         "baro event drop data": WATCHED,
         "baro event add PATH": WATCHED,
+        "curl -N 'http://127.0.0.1:7070/api/v1/events": FOLLOWED,
+        "id: data=17@": OUTPUT,
+        "for event in barograph.events(": "it goes on until it is stopped; test_event_programs.py runs `events.py`",
+        "SELECT kind, count(*) FROM read_parquet": "it is for DuckDB; test_event_columns.py reads columns by `read_parquet`",
     },
     "export.md": {
         "SET VARIABLE files": BUCKET,
@@ -119,6 +135,8 @@ NOT_RUN: Listed = {
         "systemctl daemon-reload": INSTALLS,
         "systemctl enable": INSTALLS,
         "printf 'smart sda": "it needs the helper, installed, and a disk",
+        "install -d -m 0755 /etc/barograph": INSTALLS,
+        "echo /scratch": "it gives a right on this machine; test_fanotify.py has a list at `/etc/barograph/fanotify`",
     },
     "site.md": {"SELECT node, max(time_mean)": LAKE, "spark-submit": LAKE},
     "sql.md": {"cargo build": BUILDS, "SELECT baro_open(": EXTENSION, "SELECT baro_refresh(": EXTENSION},

@@ -181,12 +181,11 @@ def test_nodes_on_two_machines_form_a_cluster(tmp_path: Path) -> None:
         eventually(lambda: a.sql(own.replace("FROM ", "FROM b_")) == b.sql(own), "the mirror has what its owner has")
         assert peer(a, "b")["missed"] == 0
 
-        # The certificate of b is revoked while it is connected; b learns why.
+        # The certificate of b is revoked while it is connected; b is shut out, and asks why.
         done("revoke", "b", "--state-dir", a.state_dir)
         eventually(lambda: peer(a, "b")["state"] == "gone", "b is dismissed")
         eventually(lambda: "was revoked" in b.out("cluster", "status"), "b knows why")
         eventually(lambda: (b.state_dir / "cluster" / "revoked.crl").exists(), "b keeps the list")
-        eventually(lambda: "was revoked" in a.out("cluster", "status"), "a says why")
         # A restart changes nothing: the list is on disk.
         a.restart()
         b.restart()

@@ -337,7 +337,8 @@ def own_memory(agent: Agent) -> int:
 
 
 def test_what_readers_took_is_given_back_after_they_left(start: Start) -> None:
-    agent = start(config=QUICK)
+    # On a busy machine six of them at once take longer than a query may by default.
+    agent = start(config=QUICK + "[query]\nseconds_max = 60.0\n")
     eventually(lambda: agent.rows("SELECT * FROM memory_available_bytes"), "samples")
     # All requests that the page makes, some of them at once.
     ways: list[Callable[[], object]] = [

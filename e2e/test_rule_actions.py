@@ -155,7 +155,7 @@ def test_a_condition_over_streams_runs_a_program(start: Start, tmp_path: Path, r
     eventually(lambda: (Path(f"{mark}/root")).is_dir(), "the program was run")
     (row,) = eventually(lambda: agent.rows("SELECT * FROM actions WHERE state = 'done'"), "the action")
     assert row["rule"] == "full" and row["source"].startswith("condition:{") and "mount=/" in row["source"]
-    assert agent.rows("SELECT call, fired FROM rules WHERE name = 'full'") == [{"call": "run /bin/mkdir", "fired": 1}]
+    assert agent.rows("SELECT call, fired FROM rules WHERE name = 'full'") == [{"call": f"run /bin/mkdir -p {mark}{{mount}}root", "fired": 1}]
     refused = agent.error("rule", "create", "CREATE RULE r WHEN latest('memory.total.bytes') > 0 THEN POST 'http://other.example/'")
     assert "webhook_hosts" in refused
     agent.out("rule", "create", f"CREATE RULE told WHEN latest('memory.total.bytes') > 0 THEN POST 'http://{receiver.host}/m'")
@@ -199,6 +199,17 @@ def tier() -> Iterator[Path]:
     yield mount
     subprocess.run(["umount", "-l", mount], check=True)
     mount.rmdir()
+
+
+def test_a_condition_reads_forecasts(start: Start, tmp_path: Path) -> None:
+    agent = start(config=QUICK)
+    of = "filesystem.available.bytes{mount=/}"
+    agent.out("rule", "create", f"CREATE RULE soon WHEN forecast('{of}', '1 s') > 0 THEN RUN '/bin/mkdir' '{tmp_path}/soon'")
+    agent.out("rule", "create", f"CREATE RULE odd WHEN forecast('memory.total.bytes', '1 s') > 0 THEN RUN '/bin/mkdir' '{tmp_path}/odd'")
+    eventually(lambda: (tmp_path / "soon").is_dir(), "what is expected is more than 0")
+    (row,) = agent.rows("SELECT state, reason FROM rules WHERE name = 'odd'")
+    assert row["state"] == "waiting" and "[forecast] streams" in row["reason"], row
+    assert not (tmp_path / "odd").exists()
 
 
 def test_a_tier_that_fills_is_drained_before_it_is_full(start: Start, tmp_path: Path, tier: Path) -> None:

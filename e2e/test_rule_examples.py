@@ -1,11 +1,14 @@
 """The example of rules on file events: images get a small picture, and all of it goes to a second
-agent's directory, whose rule verifies and notes it."""
+agent's directory, whose rule verifies and notes it. And a folder that is kept in step."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 from harness import QUICK, ROOT, Agent, eventually
 
@@ -55,3 +58,58 @@ def test_images_get_pictures_and_are_replicated_and_verified(start: Start, tmp_p
         assert picture.startswith(b"P5\n32 24\n255\n") and len(picture) == 13 + 32 * 24
     eventually(lambda: not server.sql("SELECT 1 FROM actions WHERE state IN ('waiting', 'running')"), "nothing is left")
     assert server.sql("SELECT reason FROM actions WHERE state = 'dead'") == []
+
+
+def contents(folder: Path) -> dict[str, bytes | str | None]:
+    """What is below a folder: contents of files, targets of links, None for directories."""
+    found: dict[str, bytes | str | None] = {}
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        else:
+            found[name] = path.read_bytes() if path.is_file() else None
+    return found
+
+
+def change(folder: Path, random: Random) -> None:
+    """Makes one change somewhere in a folder."""
+    places = [folder, *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())]
+    here, there = random.choice(places), random.choice(places)
+    name = random.choice(["a", "b c", "d'e", "-f", "ä", "$(x)", ".g"])
+    path, other = here / name, there / random.choice(["a", "b c", "h"])
+    free = not os.path.lexists(path)
+    match random.randrange(7):
+        case 0 | 1 if free or (path.is_file() and not path.is_symlink()):
+            path.write_bytes(random.randbytes(random.randrange(100)))
+        case 2 if free and len(places) < 12:
+            path.mkdir()
+        case 3 if path.is_file() or path.is_symlink():
+            path.unlink()
+        case 4 if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        case 5 if path.exists() and not os.path.lexists(other) and not other.is_relative_to(path):
+            path.rename(other)
+        case 6 if free:
+            path.symlink_to("nowhere")
+
+
+def test_a_folder_is_kept_in_step(start: Start, tmp_path: Path) -> None:
+    """A folder of a laptop and its copy at the lab, with the agent killed in between."""
+    laptop, lab, random = tmp_path / "laptop", tmp_path / "lab", Random(7)
+    laptop.mkdir()
+    lab.mkdir()
+    agent = start(config=QUICK)
+    watched(agent, laptop, "laptop")
+    kinds = "create, mkdir, symlink, link, close_write, rename, unlink, rmdir"
+    agent.out("rule", "create", f"CREATE RULE mirror ON EVENT {kinds} FROM 'laptop' THEN RUN '{EXAMPLE}/mirror.sh' '{laptop}' '{lab}' CONCURRENCY 1 RETRY 5")
+    for step in range(300):
+        change(laptop, random)
+        if step == 150:
+            agent.stop(signal.SIGKILL)
+        if step == 200:
+            agent.start()
+    eventually(lambda: contents(lab) == contents(laptop), "the copy is in step", 120)
+    eventually(lambda: not agent.sql("SELECT 1 FROM actions WHERE state IN ('waiting', 'running')"), "nothing is left", 120)
+    assert contents(lab) == contents(laptop)
+    assert agent.sql("SELECT reason FROM actions WHERE state = 'dead'") == []

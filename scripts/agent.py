@@ -15,16 +15,18 @@ STOP_SECONDS_MAX = 20
 
 
 @contextmanager
-def running(baro: Path, log: Path) -> Iterator[dict[str, str]]:
-    """Runs `baro up` on a free port, in a run directory of its own; yields the variables that name
-    them.
+def running(baro: Path, log: Path, config: str = "") -> Iterator[dict[str, str]]:
+    """Runs `baro up` on a free port, in a run directory of its own, with a configuration; yields the
+    variables that name them.
 
     Raises RuntimeError if the agent does not start, or does not end in order when it is stopped.
     """
     with tempfile.TemporaryDirectory(prefix="barograph-test-") as folder, log.open("wb") as out:
         run_dir = f"{folder}/run"
         places = ["--run-dir", run_dir, "--state-dir", f"{folder}/state"]
-        command = [baro, "up", "--http", "127.0.0.1:0", *places]
+        settings = Path(folder, "barograph.toml")
+        settings.write_text(config)
+        command = [baro, "up", "--config", settings, "--http", "127.0.0.1:0", *places]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
             yield {"BARO_URL": ready(process, log), "BAROGRAPH_RUN_DIR": run_dir}

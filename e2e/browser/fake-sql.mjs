@@ -1,7 +1,7 @@
 // The SQL of the fake agent: a few forms of statements, recognized by the table that they read. The
 // calm node has no calls and knobs at all, like agents before they existed.
 
-import { peersOf, declaredOf, firingsOf, forecastsOf, frameOf, knobsOf, policiesOf, publicationsOf, valueOf } from "./scenarios.mjs";
+import { bandwidthsOf, peersOf, declaredOf, firingsOf, forecastsOf, interferenceOf, frameOf, knobsOf, policiesOf, publicationsOf, valueOf } from "./scenarios.mjs";
 
 const ns = (ms) => Number(`${Math.round(ms)}000000`);
 const table = (rows, columns = Object.keys(rows[0] ?? {})) => ({ columns, rows: rows.map((row) => columns.map((name) => row[name] ?? null)), elapsed_ns: 210_000 });
@@ -14,13 +14,14 @@ export function answerApplications(state, sql) {
   const now = Date.now();
   const all = publicationsOf(scenario, start);
   const alive = all.filter((p) => p.ended_ms > now);
-  const system = scenario === "calm" ? {} : { forecasts: () => forecastsOf(scenario), ...(scenario === "busy" ? { policies: policiesOf } : {}), calls: () => firingsOf(scenario, start).map(withTimes), knobs: () => knobsOf(start).map(withTimes), rules: () => declaredOf(start).map(withTimes) };
+  const system = scenario === "calm" ? {} : { forecasts: () => forecastsOf(scenario), ...(scenario === "busy" ? { policies: policiesOf, interference: () => interferenceOf(start).map(withTimes) } : {}), calls: () => firingsOf(scenario, start).map(withTimes), knobs: () => knobsOf(start).map(withTimes), rules: () => declaredOf(start).map(withTimes) };
   const from = /\bfrom\s+(\w+)/i.exec(sql)?.[1] ?? "";
   if (from === "publications") return table(alive.map((p) => publication(p, now)), PUBLICATION);
   if (from === "asof") return table(all.map((p) => ({ name: `app.${p.name}.frame`, labels: JSON.stringify(p.labels), sample_ts: ns(newest(p, now)), value: frameOf(p, now) })), ["name", "labels", "sample_ts", "value"]);
   if (from === "tables" && / in /i.test(sql)) return table(Object.keys(system).filter((name) => sql.includes(`'${name}'`)).map((name) => ({ name })), ["name"]);
   const meant = /\bnode = '([^']*)'/.exec(sql)?.[1];
   if (from === "peers") return table(peersOf(scenario, start, state.silence).filter(({ node }) => node === (meant ?? node)).map(withTimes), PEER);
+  if (from === "forecast" && scenario === "busy") return table(bandwidthsOf(start).map(withTimes));
   if (system[from] !== undefined) return table(system[from]());
   const named = /^frames$/.test(from) ? /frames\('([^']+)'/.exec(sql)?.[1] : /^app_(\w+)_frame$/.exec(from)?.[1];
   const p = all.find((one) => one.name === named && Object.entries(one.labels).every(([name, value]) => !new RegExp(`\\b${name} = '`).test(sql) || sql.includes(`${name} = '${value}'`)));

@@ -2,8 +2,9 @@
 // them.
 
 import assert from "node:assert/strict";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { launch, open } from "./browser.mjs";
+import { launch, open, SHOTS } from "./browser.mjs";
 import { startFakeAgent } from "./fake-agent.mjs";
 
 let browser;
@@ -169,5 +170,27 @@ test("Doctor: who forecasts what, how well, and what is looked at seldom; a node
     await page.waitForTimeout(800);
     assert.equal(await page.locator(".forecasts, .policies").count(), 0);
     assert.equal(await page.getByRole("alert").count(), 0);
+  });
+});
+
+test("Doctor: the bandwidth beside others is drawn, with who writes next; a node without says nothing", async () => {
+  await visit("busy", "#/doctor", async (page) => {
+    const section = page.locator(".bandwidths");
+    await section.waitFor();
+    const words = await section.innerText();
+    assert.match(words, /vda: 64 MB\/s ± 11 MB\/s now of at most 120 MB\/s \(probed\); 90 % of what comes should be within the error\./);
+    assert.match(words, /2 of 3 writers are periodic/);
+    assert.match(words, /\/simulation\s+3 min 20 s\s+1 min \d+ s\s+± 400 ms/);
+    assert.match(words, /\/log\s+–\s+–\s+–\s+–\s+1 MB\/s\s+it writes at all times/);
+    const chart = section.getByRole("img");
+    assert.match(await chart.getAttribute("aria-label"), /vda: the bandwidth of the next 29 min/);
+    assert.equal(await chart.locator("text").count(), 2);
+    assert.match(await section.getByRole("link").getAttribute("href"), /pin=disk\.bandwidth\.available/);
+    await section.screenshot({ path: join(SHOTS, "bandwidths.png") });
+  });
+  await visit("calm", "#/doctor", async (page) => {
+    await page.locator(".sources tbody").first().waitFor();
+    await page.waitForTimeout(800);
+    assert.equal(await page.locator(".bandwidths").count(), 0);
   });
 });

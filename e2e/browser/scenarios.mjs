@@ -1,8 +1,12 @@
 // The data of the fake agent: streams as functions of time, so that history and live data agree. A
-// node has three states: calm, busy (vda saturated, with spikes), and broken.
+// node has four states: calm, busy (vda saturated, with spikes), broken, and long: names as long as
+// a user may make them, in everything that the view Now tells.
 
 const MIB = 1 << 20;
 const GIB = 2 ** 30;
+
+/** A path without a place where a line may be broken. */
+const LONG = `/mnt/${"averyverylongname".repeat(12)}`;
 
 /** Noise in [0, 1), the same for the same second and seed. */
 export function noise(second, seed) {
@@ -85,7 +89,8 @@ export function streamsOf(scenario, start) {
   addApplications(add, scenario, start);
   addForecasts(all, add, scenario, start);
   if (scenario !== "broken") {
-    add("node.outlook.text", {}, "", () => (scenario === "calm" ? "calm" : "vda is saturated: 96 % busy, mostly by /system.slice/slurm-4711.scope; / fills in 3 h"), { type: "string", kind: "state", quality: 1 });
+    const long = `${LONG} does not answer; ${LONG.slice(5)} is saturated: 96 % busy, mostly by ${LONG}`;
+    add("node.outlook.text", {}, "", () => (scenario === "calm" ? "calm" : scenario === "long" ? long : "vda is saturated: 96 % busy, mostly by /system.slice/slurm-4711.scope; / fills in 3 h"), { type: "string", kind: "state", quality: 1 });
   }
   return all;
 }
@@ -135,8 +140,8 @@ function addFilesystems(add, scenario, start) {
     add("tier.available.bytes", { tier }, "By", available, { type: "int64", quality: 1 });
     add("tier.used.ratio", { tier }, "1", (t) => 1 - available(t) / Math.round(total * 2 ** 40), { quality: 1 });
   }
-  for (const mount of ["/", "/scratch", "/mnt/nfs"]) {
-    const hung = scenario === "broken" && mount === "/mnt/nfs";
+  for (const mount of ["/", "/scratch", scenario === "long" ? LONG : "/mnt/nfs"]) {
+    const hung = mount === LONG || (scenario === "broken" && mount === "/mnt/nfs");
     const hungAt = start + 640_000;
     add("filesystem.responding.flag", { mount, fstype: mount === "/mnt/nfs" ? "nfs4" : "xfs" }, "flag", (t) => !(hung && t > hungAt), { type: "bool" });
     const looked = hung ? (t) => Math.min(t, hungAt) : (t) => t;
@@ -146,7 +151,7 @@ function addFilesystems(add, scenario, start) {
 
 function addGroups(add, scenario, start) {
   if (scenario === "broken") return;
-  const groups = scenario === "calm"
+  const groups = scenario === "long" ? [LONG] : scenario === "calm"
     ? ["/system.slice/postgresql.service", "/user.slice/user-1000.slice"]
     : ["/system.slice/slurm-4711.scope", "/system.slice/postgresql.service", "/system.slice/slurm-4712.scope", "/user.slice/user-1000.slice"];
   groups.forEach((cgroup, i) => {
@@ -161,13 +166,13 @@ function addGroups(add, scenario, start) {
 
 /** A process whose device is unknown, a group with one device, and the agent's sentence. */
 function addWho(add, scenario, start) {
-  const text = { calm: "no disk moves anything", busy: "fio (4711) writes 410 MB/s", broken: "not counted here: whose the 410 MB/s are; baro doctor says why" };
+  const text = { calm: "no disk moves anything", busy: "fio (4711) writes 410 MB/s", long: `${LONG} (4711) writes 410 MB/s`, broken: "not counted here: whose the 410 MB/s are; baro doctor says why" };
   add("node.who.text", {}, "", () => text[scenario] ?? text.calm, { type: "string", kind: "state" });
-  if (scenario !== "busy") return;
+  if (scenario !== "busy" && scenario !== "long") return;
   const fio = { pid: "4711", command: "sh" };
   add("process.write.bytes_per_second", fio, "By/s", (t) => 0.78 * rateOf("vda", scenario, t, start, true), { quality: 1 });
-  add("process.command.name", fio, "", () => "fio", { type: "string", kind: "state" });
-  const group = { cgroup: "/system.slice/slurm-4711.scope", device: "vda" };
+  add("process.command.name", fio, "", () => (scenario === "long" ? LONG : "fio"), { type: "string", kind: "state" });
+  const group = { cgroup: scenario === "long" ? LONG : "/system.slice/slurm-4711.scope", device: "vda" };
   add("cgroup.device.write.bytes_per_second", group, "By/s", (t) => 0.78 * rateOf("vda", scenario, t, start, true), { quality: 1 });
 }
 
@@ -214,6 +219,17 @@ export function forecastsOf(scenario) {
     ...[10, 40, 160, 640].map((s) => one("filesystem.available.bytes", root, s, { error: 2e6 * s })),
   ];
 }
+
+/** Rows of the table `interference`: one device with three writers. */
+export function interferenceOf(start) {
+  const none = { periodic: null, period_ns: null, next_ts: null, jitter_ns: null, burst_bytes: null, rate: null };
+  const device = { ...none, device: "vda", writer: null, capacity: 1.2e8, capacity_source: "probed", bandwidth: 6.4e7, error: 1.1e7, confidence: 0.9, follows: "schedules", reason: "step 1: the writers' schedules, with 0.41 of the error of the mean of late; 2 of 3 writers are periodic", ts: start };
+  const writer = (name, s, next_s, more = {}) => ({ device: "vda", writer: name, periodic: 1, period_ns: s * 1e9, next_ts: start + next_s * 1000, jitter_ns: 4e8, burst_bytes: 1.6e9, rate: 1.6e9 / s, reason: "11 bursts keep to a period", ...more });
+  return [device, writer("/simulation", 200, 1000), writer("/training", 330, 1060), writer("/log", 1, 0, { periodic: 0, period_ns: null, next_ts: null, jitter_ns: null, burst_bytes: null, rate: 1e6, reason: "it writes at all times, without bursts" })];
+}
+
+/** Rows of forecast('disk.bandwidth.available'): the steps of that device. */
+export const bandwidthsOf = (start) => Array.from({ length: 30 }, (_, step) => ({ labels: { device: "vda" }, ts: start + 900_000 + step * 60_000, value: step % 4 === 0 ? 5.5e7 : 1.15e8, error: 8e6 + 6e5 * step }));
 
 /** Rows of the table `policies`. */
 export const policiesOf = () => [

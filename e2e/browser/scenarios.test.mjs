@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { inkOf, launch, open } from "./browser.mjs";
+import { inkOf, launch, open, SHOTS } from "./browser.mjs";
 import { startFakeAgent, TOKEN } from "./fake-agent.mjs";
 
 let browser;
@@ -32,6 +32,16 @@ test("calm says calm, and idle devices are folded", () =>
     assert.equal(await page.locator(".strip").count(), 8);
     assert.deepEqual(complaints, []);
   }));
+
+test("names without a place for a break: no sideways scrolling at 360 pixels", () =>
+  withAgent({ scenario: "long" }, "", async (page) => {
+    await page.locator(".outlook h1", { hasText: "does not answer" }).waitFor();
+    await page.locator(".troubles li").first().waitFor();
+    await page.locator(".causes tbody tr").first().waitFor();
+    await page.screenshot({ path: `${SHOTS}/now-long-narrow.png`, fullPage: true });
+    const [content, window] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+    assert.ok(content <= window, `${content} wide in ${window}`);
+  }, { size: "narrow" }));
 
 test("tiers on devices lead, the largest first, and memory is not the RAM", () =>
   withAgent({ scenario: "calm" }, "", async (page, _agent, complaints) => {

@@ -15,7 +15,8 @@ the agent is busy and after it restarts.
         print(sample.name, sample.value)
 
 A program can publish values of its own, and be called: :func:`publication`. Other programs call its
-handlers and set its knobs: :func:`fire`, :func:`set_knob`.
+handlers and set its knobs: :func:`fire`, :func:`set_knob`. Arrays that are read as precisely as is
+needed are in :mod:`barograph.progressive`.
 
 Names and labels may be given as a pattern with ``*`` and ``?``: ``disk.*{device=vd*}``; labels may
 also be keyword arguments. Times are integers, nanoseconds since the epoch. The functions of the
@@ -29,11 +30,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from barograph import _barograph
+from barograph import _barograph, progressive
 from barograph._barograph import (
     AmbiguousStreamError,
     Call,
     Error,
+    EventGap,
+    Events,
+    FileEvent,
     Knob,
     NoAgentError,
     QueryError,
@@ -69,6 +73,9 @@ __all__ = [
     "Control",
     "ControlError",
     "Error",
+    "EventGap",
+    "Events",
+    "FileEvent",
     "Fired",
     "Knob",
     "NoAgentError",
@@ -93,6 +100,7 @@ __all__ = [
     "connect",
     "control",
     "counter",
+    "events",
     "fire",
     "gauge",
     "history",
@@ -101,6 +109,7 @@ __all__ = [
     "latest_all",
     "nodes",
     "of_node",
+    "progressive",
     "publication",
     "set_knob",
     "sql",
@@ -131,6 +140,20 @@ class Observer(_barograph.Observer):
     ) -> Result:
         """See :func:`barograph.sql`."""
         return Result(self.query(sql, rows_max=rows_max, seconds_max=seconds_max))
+
+    def events(
+        self,
+        *kinds: str,
+        path: str | bytes | PathLike[str] | PathLike[bytes] | None = None,
+        glob: str | None = None,
+        source: str | None = None,
+        since: int | str | None = None,
+        after: str | None = None,
+        timeout: float | None = None,
+    ) -> Events:
+        """See :func:`barograph.events`."""
+        folder = None if path is None else os.fsdecode(path)
+        return self.follow_events(list(kinds), folder, glob, source, since, after, timeout)
 
     def history(
         self,
@@ -362,6 +385,31 @@ def watch(pattern: str = "*", /, timeout: float | None = None, **labels: str) ->
     when there is nothing new for ``timeout`` seconds; without it, never.
     """
     return _observer().watch(pattern, timeout=timeout, **labels)
+
+
+def events(
+    *kinds: str,
+    path: str | bytes | PathLike[str] | PathLike[bytes] | None = None,
+    glob: str | None = None,
+    source: str | None = None,
+    since: int | str | None = None,
+    after: str | None = None,
+    timeout: float | None = None,
+) -> Events:
+    """Iterates over file events of these kinds (``"create"``, ``"rename"``, …; all without any).
+
+    ``path`` is a file or directory, for events of it and of what is below it; ``glob`` a pattern of
+    the path with ``*`` (slashes included) and ``?``; ``source`` the name of one watch. Begins with
+    new events, or with past ones from ``since`` on (ns since the epoch, RFC 3339, or ``"-1h"``), or
+    after the place that ``Events.position`` of an earlier iterator was.
+
+    Each event is given once, in the order of its source, over restarts of the agent too. Where
+    events cannot be given any more, there is an EventGap between them. Ends when there is nothing
+    new for ``timeout`` seconds; without it, never.
+    """
+    return _observer().events(
+        *kinds, path=path, glob=glob, source=source, since=since, after=after, timeout=timeout
+    )
 
 
 def history(

@@ -36,6 +36,79 @@ class QueryError(Error):
 
     kind: Literal["statement", "refused", "limit", "cancelled", "busy", "internal"]
 
+class DamagedArrayError(Error):
+    """Bytes are no packed array, or damaged, cut short, or of a later version of the format."""
+
+class OutOfReachError(Error):
+    """No reading of the packed array is within the error bound. `best` is the same measure of the
+    best one.
+    """
+
+    best: float
+
+def pack_array(
+    array: object,
+    shape: list[int],
+    file: str | None,
+    basis: str,
+    finest: float,
+    fill: float | None,
+    lossy: bool,
+    threads: int,
+    name: str,
+    time_step: int | None,
+    append: bool,
+) -> bytes | None:
+    """Packs a contiguous buffer of float32 or float64."""
+
+def check_bound(bound: str) -> str:
+    """Returns the bound as it is read. Raises ValueError for one that no error can have."""
+
+@final
+class PackedArray:
+    """A packed array; `barograph.progressive` is built on it."""
+
+    @staticmethod
+    def of_file(path: str, name: str | None, step: int | None) -> PackedArray: ...
+    @staticmethod
+    def of_bytes(bytes: bytes, name: str | None, step: int | None) -> PackedArray: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def time_step(self) -> int | None: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def dtype(self) -> Literal["float32", "float64"]: ...
+    @property
+    def basis(self) -> Literal["linear", "cubic", "wavelet"]: ...
+    @property
+    def is_exact(self) -> bool: ...
+    @property
+    def range(self) -> tuple[float, float, int]:
+        """Smallest and largest value, and the number of values that are not missing."""
+    @property
+    def buckets(self) -> list[tuple[int, float, float, float, float, float]]:
+        """Bytes, RMSE, largest difference, NRMSE, PSNR and PSNR by the maximum of each."""
+    @property
+    def start(self) -> int: ...
+    @property
+    def header_bytes(self) -> int: ...
+    @property
+    def bytes_read(self) -> int: ...
+    def buckets_for(self, bound: str) -> int: ...
+    def plan(self, region: list[tuple[int, int]] | None, level: int) -> tuple[list[int], float]:
+        """The lengths of the axes of a reading, and the share of the blocks that it needs."""
+    def read_into(
+        self,
+        out: object,
+        buckets: int,
+        region: list[tuple[int, int]] | None,
+        level: int,
+        threads: int,
+    ) -> int:
+        """Reads into a contiguous buffer, and returns the number of bytes that were read."""
+
 @final
 class Sample:
     """A sample of one stream."""
@@ -165,6 +238,80 @@ class Watch(Iterator[Sample]):
 
     def __iter__(self) -> Watch: ...
     def __next__(self) -> Sample: ...
+
+@final
+class FileEvent:
+    """Something that happened to a file."""
+
+    @property
+    def ts(self) -> int:
+        """Time of the event, ns since the epoch."""
+    @property
+    def kind(self) -> str:
+        """Kind of the event, such as ``create``, ``close_write`` or ``rename``."""
+    @property
+    def path(self) -> str:
+        """Path at the time of the event, as ``os.fsdecode`` has it: bytes that are no UTF-8 are
+        surrogate escapes.
+        """
+    @property
+    def path_bytes(self) -> bytes: ...
+    @property
+    def old_path(self) -> str | None:
+        """Path before a rename."""
+    @property
+    def old_path_bytes(self) -> bytes | None: ...
+    @property
+    def size(self) -> int | None:
+        """Size of the file after the event, if the source knows it."""
+    @property
+    def uid(self) -> int | None: ...
+    @property
+    def gid(self) -> int | None: ...
+    @property
+    def job(self) -> str | None: ...
+    @property
+    def directory(self) -> bool: ...
+    @property
+    def complete(self) -> bool:
+        """Whether the path is whole, and does not lack its beginning."""
+    @property
+    def idx(self) -> int:
+        """Number of the event in its source."""
+    @property
+    def quality(self) -> Literal["measured", "reconciled"]: ...
+    @property
+    def source(self) -> str:
+        """Name of the watch."""
+    def to_dict(self) -> dict[str, Any]: ...
+
+@final
+class EventGap:
+    """Events that cannot be given: they are in no memory and in no history any more."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def after(self) -> int:
+        """Number of the last event before the missing ones; 0 if there is none."""
+    @property
+    def before(self) -> int | None:
+        """Number of the first event after them, if there is one."""
+    @property
+    def missing(self) -> int | None:
+        """How many events are missing, if it is known."""
+    @property
+    def reason(self) -> str: ...
+
+@final
+class Events(Iterator[FileEvent | EventGap]):
+    """Iterates over file events, as they come, and gaps between them."""
+
+    def __iter__(self) -> Events: ...
+    def __next__(self) -> FileEvent | EventGap: ...
+    @property
+    def position(self) -> str:
+        """The place after what was given last, for ``after``: it may be kept and used by any process."""
 
 @final
 class ValueHandle:
@@ -418,6 +565,16 @@ class Observer:
     def watch(
         self, pattern: str = "*", /, timeout: float | None = None, **labels: str
     ) -> Watch: ...
+    def follow_events(
+        self,
+        kinds: list[str],
+        path: str | None,
+        glob: str | None,
+        source: str | None,
+        since: int | str | None,
+        after: str | None,
+        timeout: float | None,
+    ) -> Events: ...
     def near(self, name: str) -> list[str]: ...
     def status(self) -> Status: ...
     def query(

@@ -106,5 +106,7 @@ def _answer(status: int, text: bytes) -> dict[str, Any]:
         raise ControlError("internal", f"the agent answered {status} without JSON")
     if status != http.client.OK:
         error = answer.get("error", {})
+        if not isinstance(error, dict):
+            error = {"message": str(error)}
         raise ControlError(error.get("kind", "internal"), error.get("message", f"HTTP {status}"))
     return answer

@@ -3,8 +3,9 @@
 use barograph_client::ClientError;
 use barograph_client::publish::PublishError;
 use barograph_model::{SqlFault, SqlFaultKind};
+use barograph_progressive::ProgressiveError;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::{PyException, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(barograph, Error, PyException, "Any failure of barograph.");
@@ -38,6 +39,18 @@ create_exception!(
     Error,
     "A query was not answered. `kind` is statement, refused, limit, cancelled, busy or internal."
 );
+create_exception!(
+    barograph,
+    DamagedArrayError,
+    Error,
+    "Bytes are no packed array, or damaged, cut short, or of a later version of the format."
+);
+create_exception!(
+    barograph,
+    OutOfReachError,
+    Error,
+    "No reading of the packed array is within the error bound. `best` is the same measure of the best one."
+);
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
@@ -49,7 +62,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         py.get_type::<AmbiguousStreamError>(),
     )?;
     module.add("UnknownNodeError", py.get_type::<UnknownNodeError>())?;
-    module.add("QueryError", py.get_type::<QueryError>())
+    module.add("QueryError", py.get_type::<QueryError>())?;
+    module.add("DamagedArrayError", py.get_type::<DamagedArrayError>())?;
+    module.add("OutOfReachError", py.get_type::<OutOfReachError>())
 }
 
 pub(crate) fn from_client(py: Python<'_>, error: ClientError) -> PyErr {
@@ -88,6 +103,22 @@ pub(crate) fn from_sql(py: Python<'_>, fault: SqlFault) -> PyErr {
         SqlFaultKind::Internal => "internal",
     };
     with(py, QueryError::new_err(fault.message), "kind", kind)
+}
+
+pub(crate) fn from_progressive(py: Python<'_>, error: ProgressiveError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        ProgressiveError::Shape { .. }
+        | ProgressiveError::Bound { .. }
+        | ProgressiveError::Ambiguous { .. } => PyValueError::new_err(text),
+        ProgressiveError::OutOfReach { best, .. } => {
+            with(py, OutOfReachError::new_err(text), "best", best)
+        }
+        ProgressiveError::Fetch { .. } => PyOSError::new_err(text),
+        ProgressiveError::Damaged { .. }
+        | ProgressiveError::CutShort { .. }
+        | ProgressiveError::Future { .. } => DamagedArrayError::new_err(text),
+    }
 }
 
 /// Returns the error with one more attribute; if setting it fails (no memory), returns that error

@@ -4,8 +4,10 @@
 mod archive;
 mod calls;
 mod errors;
+mod events;
 mod life;
 mod observer;
+mod packed;
 mod publication;
 mod rows;
 mod sample;
@@ -24,9 +26,13 @@ fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<archive::Table>()?;
     module.add_class::<calls::Call>()?;
     module.add_class::<calls::Knob>()?;
+    module.add_class::<events::Event>()?;
+    module.add_class::<events::Events>()?;
+    module.add_class::<events::Gap>()?;
     module.add_class::<observer::Observer>()?;
     module.add_class::<observer::Status>()?;
     module.add_class::<observer::StreamInfo>()?;
+    module.add_class::<packed::PackedArray>()?;
     module.add_class::<publication::Publication>()?;
     module.add_class::<publication::Step>()?;
     module.add_class::<rows::Rows>()?;
@@ -34,5 +40,7 @@ fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::Stream>()?;
     module.add_class::<value::ValueHandle>()?;
     module.add_class::<watch::Watch>()?;
+    module.add_function(wrap_pyfunction!(packed::pack_array, module)?)?;
+    module.add_function(wrap_pyfunction!(packed::check_bound, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

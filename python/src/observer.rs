@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::archive::{self, Table};
+use crate::events::{EventWords, Events};
 use crate::rows::{self, Rows};
 use crate::sample::{Sample, labels_dict};
 use crate::stream::Stream;
@@ -213,6 +214,31 @@ impl Observer {
             timeout,
             self.clock,
         ))
+    }
+
+    /// File events, as they come.
+    #[pyo3(signature = (kinds, path, glob, source, since, after, timeout))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn follow_events(
+        &self,
+        py: Python<'_>,
+        kinds: Vec<String>,
+        path: Option<PathBuf>,
+        glob: Option<String>,
+        source: Option<String>,
+        since: Option<&Bound<'_, PyAny>>,
+        after: Option<String>,
+        timeout: Option<f64>,
+    ) -> PyResult<Events> {
+        let timeout = wait::timeout(timeout)?;
+        let words = EventWords {
+            kinds,
+            path,
+            glob,
+            source,
+            after,
+        };
+        Events::open(py, &self.client, words, since, timeout)
     }
 
     /// Names that resemble `name`, best first.

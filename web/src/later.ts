@@ -2,4 +2,5 @@
 // view/later.tsx loads it; what it needs of the first bundle comes from shared.ts.
 
 export { Absent } from "./view/absent";
+export { Bandwidths } from "./view/bandwidths";
 export { Events } from "./view/events";

@@ -52,6 +52,10 @@ test("rules with actions alone, whatever their texts contain", () => {
   check("create or replace rule a help 'it''s' on\n event write THEN RUN 'x'", true);
   check("CREATE RULE a ON SCHEDULE AT '02:30' then post 'http://h/'", true);
   check("CREATE RULE a WHEN latest('x') > 1 THEN RUN '/bin/true'", true);
+  for (const work of ["COPY '{path}' TO 'lab:x'", "MOVE 'a' TO 'b'", "DELETE '{path}'", "MARK 'seen'", "MAIL 'a@b' SUBJECT 'x'", "CALL 'h'", "SET 'p.k' TO '1'", "RUN IN 'image' '/x'"]) {
+    check(`CREATE RULE a ON EVENT write THEN ${work} ON NODE 'b'`, true);
+  }
+  check("CREATE RULE a WHEN CASE WHEN latest('x') > 1 THEN mark ELSE 0 END CALL 'c'", false);
   check("CREATE RULE a HELP 'then run' WHEN latest('x') > 1 CALL 'c'", false);
   check("", false);
 });

@@ -30,12 +30,25 @@ const ROWS: &[Row] = &[
     // Who may be a node of a cluster: commands of administrators, never an agent.
     row("membership", &["model", "stream", "fabric"]),
     row("archive", &["model", "stream", "testing"]),
+    // Slices into bytes and back: it knows neither streams nor tiers.
+    row("progressive", &[]),
     // The table of events has the parts of their records as columns.
     row("query", &["model", "stream", "archive", "event"]),
-    // The archive is used only by its demonstration and tests.
-    row("client", &["model", "stream", "archive", "query"]),
+    // The archive is used only by its demonstration and tests. A feed of events reads their
+    // records. Packed arrays are files that it reads and writes.
+    row(
+        "client",
+        &[
+            "model",
+            "stream",
+            "archive",
+            "query",
+            "event",
+            "progressive",
+        ],
+    ),
     // The stream is used only by its tests, which read the values that C programs put.
-    row("libbaro", &["model", "stream", "client"]),
+    row("libbaro", &["model", "stream", "client", "progressive"]),
     // Other protocols, parsed into points: the server receives them, the intake takes them in.
     row("bridge", &["model", "stream"]),
     row("server", &["model", "stream", "bridge", "testing"]),
@@ -50,6 +63,10 @@ const ROWS: &[Row] = &[
     ),
     // The queue of actions and what runs them: it knows neither events nor rules, only requests.
     row("action", &["model"]),
+    // The program that copies files for actions, in a process of its own.
+    row("transfer", &["model", "action"]),
+    // Policies of controllers, and the weights that carry them out: it knows no stream.
+    row("control", &["model"]),
     row(
         "agent",
         &[
@@ -70,6 +87,7 @@ const ROWS: &[Row] = &[
             "recorder",
             "call",
             "intake",
+            "control",
             "testing",
         ],
     ),
@@ -86,9 +104,16 @@ const ROWS: &[Row] = &[
             "membership",
             // Rules are tried without an agent.
             "rule",
+            // Files are copied in a process of their own, which is this program.
+            "action",
+            "transfer",
+            // Weights are set up, looked at and restored without an agent.
+            "control",
+            // Arrays are packed and read without an agent.
+            "progressive",
         ],
     ),
-    row("python", &["model", "client"]),
+    row("python", &["model", "client", "progressive"]),
     row("sqlite", &["query"]),
     row(
         "bench",
@@ -120,6 +145,11 @@ const HEAVY: &[Heavy] = &[
     Heavy {
         name: "arrow-",
         owners: &["query"],
+        tests: &[],
+    },
+    Heavy {
+        name: "opendal",
+        owners: &["transfer"],
         tests: &[],
     },
     Heavy {

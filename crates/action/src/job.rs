@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::bytes;
+use crate::container::ContainerRun;
+use crate::mail::MailMessage;
 use crate::template::ActionFields;
+use crate::transfer::FileTransfer;
 
 /// An action with everything that is needed to do it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +20,18 @@ pub struct ActionJob {
     /// The rules of whose actions the event was an effect, the nearest one first.
     #[serde(default)]
     pub causes: Vec<String>,
+    /// Node on which it is to be done; `None` for the one that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<JobPlace>,
+}
+
+/// The node on which an action is to be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobPlace {
+    /// Name of the node.
+    pub node: String,
+    /// Most attempts there.
+    pub attempts_max: u32,
 }
 
 /// What is to be done.
@@ -34,6 +49,29 @@ pub enum ActionWork {
         /// Which of its exit codes are worth another attempt.
         #[serde(default)]
         retry: ExitRetry,
+        /// The container in which it is run; `None` for none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        container: Option<ContainerRun>,
+    },
+    /// A file is copied, moved or deleted, by a program of its own.
+    Transfer {
+        /// The transfer.
+        transfer: FileTransfer,
+        /// Longest time that it may take, in ns; 0 for the runner's usual one.
+        #[serde(default)]
+        time_ns_max: i64,
+    },
+    /// The file of the event is marked.
+    Mark {
+        /// The mark.
+        mark: String,
+    },
+    /// An e-mail is sent.
+    Mail(MailMessage),
+    /// Handlers of running programs are called, or a knob of theirs is set.
+    Call {
+        /// The body of `POST /api/v1/fire`, JSON.
+        request: String,
     },
     /// A body of JSON is posted.
     Webhook {
@@ -109,9 +147,11 @@ mod tests {
                 argv: vec![b"cp".to_vec(), b"/a\xff".to_vec()],
                 time_ns_max: 5,
                 retry: ExitRetry::Codes(vec![3]),
+                container: None,
             },
             fields: ActionFields::default(),
             causes: Vec::new(),
+            place: None,
         };
         let body = String::from_utf8(job.encode().unwrap()).unwrap();
         let begin = r#"{"work":{"run":{"argv":["cp",[47,97,255]],"time_ns_max":5,"#;
@@ -132,11 +172,11 @@ mod tests {
         #[test]
         fn what_is_encoded_is_decoded(words in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..5), is_run: bool) {
             let work = match is_run {
-                true => ActionWork::Run { argv: words.clone(), time_ns_max: 0, retry: ExitRetry::All },
+                true => ActionWork::Run { argv: words.clone(), time_ns_max: 0, retry: ExitRetry::All, container: None },
                 false => ActionWork::Webhook { url: "http://h".into(), body: words.concat() },
             };
             let fields = ActionFields { path: words.concat(), size: Some(u64::MAX), ..ActionFields::default() };
-            let job = ActionJob { work, fields, causes: vec!["r".into()] };
+            let job = ActionJob { work, fields, causes: vec!["r".into()], place: None };
             prop_assert_eq!(ActionJob::decode(&job.encode().unwrap()).unwrap(), job);
         }
 

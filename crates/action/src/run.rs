@@ -39,6 +39,9 @@ use output::{OutputEnd, piece};
 /// Longest time between looks at the request to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Most bytes of the standard input of a program: so many fit into a pipe, so that nobody waits.
+pub const INPUT_BYTES_MAX: usize = 48 << 10;
+
 /// Bounds of the programs that are run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunConfig {
@@ -94,6 +97,10 @@ pub struct ProgramRun<'a> {
     pub owner: ActionOwner,
     /// Fields of the event, which are its environment.
     pub fields: &'a ActionFields,
+    /// What stands before the names of the fields in its environment.
+    pub prefix: &'static str,
+    /// Its standard input, of at most [`INPUT_BYTES_MAX`] bytes.
+    pub input: &'a [u8],
     /// Time that it may take; zero for the usual one.
     pub time_max: Duration,
 }
@@ -183,6 +190,11 @@ impl ProgramRunner {
         let name = shown(run.argv);
         let mut command = self.command(run)?;
         self.admit(&name)?;
+        let input = input(run.input).map_err(|reason| RunRefusal::Now {
+            program: name.clone(),
+            reason,
+        })?;
+        command.stdin(input);
         let began = Instant::now();
         let child = command.spawn().map_err(|error| refusal(&name, &error))?;
         let limit = match run.time_max.is_zero() {
@@ -235,11 +247,11 @@ impl ProgramRunner {
             .env("PATH", path)
             .env("LC_ALL", "C.UTF-8")
             .current_dir("/")
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
         for (variable, value) in run.fields.variables() {
+            let variable = format!("{}{variable}", run.prefix);
             command.env(variable, OsStr::from_bytes(&value));
         }
         if agent.is_root() {
@@ -424,6 +436,27 @@ impl<'a> Running<'a> {
             time: self.began.elapsed(),
         }
     }
+}
+
+/// A standard input that holds these bytes.
+fn input(bytes: &[u8]) -> Result<Stdio, String> {
+    if bytes.is_empty() {
+        return Ok(Stdio::null());
+    }
+    if bytes.len() > INPUT_BYTES_MAX {
+        return Err(format!("its input has {} bytes", bytes.len()));
+    }
+    let told = |error: Errno| format!("no pipe: {error}");
+    let (from, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(told)?;
+    let mut left = bytes;
+    while !left.is_empty() {
+        match rustix::io::write(&to, left) {
+            Ok(count) => left = &left[count..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(told(error)),
+        }
+    }
+    Ok(Stdio::from(from))
 }
 
 fn ending_of(status: Option<ExitStatus>) -> ProgramEnding {

@@ -53,6 +53,14 @@ pub enum TemplateFault {
         /// Where it stands.
         place: &'static str,
     },
+    /// The text is no place of a file.
+    #[error(
+        "{text:?} is no place of a file: write an absolute path, such as /archive/{{name}} or {{path}}, or a store and a name, such as lab:{{name}}"
+    )]
+    Place {
+        /// The text, cut.
+        text: String,
+    },
     /// The text is no JSON when the fields are filled in.
     #[error("the body is no JSON ({0}): put fields inside strings, and double braces")]
     Json(String),

@@ -9,8 +9,11 @@ mod document;
 mod evaluator;
 mod execution;
 mod feed;
+mod marks;
+mod remote;
 mod request;
 mod schedule;
+mod work;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,10 +22,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_action::{
-    ActionOwner, ActionQueue, ActionWorkers, Changed, JobExecutor, ProgramRunner, QueueConfig,
-    QueueStatus, RunConfig, WebhookSender, WorkersConfig,
+    ActionHost, ActionOwner, ActionQueue, ActionWorkers, Changed, JobExecutor, Mailer,
+    ProgramRunner, QueueConfig, QueueStatus, RunConfig, WebhookSender, WorkersConfig,
 };
-use barograph_model::{Clock, NS_PER_S};
+use barograph_model::{Clock, NS_PER_S, Pattern};
 use barograph_recorder::{publish, publish_private};
 use barograph_rule::{
     ActionLimits, EventRule, EventRuleLimits, EventRuleStatement, EventRules, FiredAction, Firing,
@@ -41,9 +44,12 @@ use evaluator::{Progress, RuleEvaluator};
 use execution::{KnownExecutor, RuleStarts};
 use feed::EventFeeds;
 pub(crate) use feed::{DurableEvents, EventLog};
-pub use request::{action_words, check_work, event_facts, scheduled_words};
-use request::{address, request_of_firing};
+pub(crate) use marks::{MARKS_SOURCE, MarkBox, MarkCollector};
+pub(crate) use remote::AgentHost;
+use request::request_of_firing;
+pub use request::{action_words, event_facts, scheduled_words};
 use schedule::time_cursor;
+pub use work::check_work;
 
 /// Longest wait of the evaluating thread.
 const WAIT: Duration = Duration::from_secs(1);
@@ -64,6 +70,10 @@ pub(crate) struct EventActions {
     shared: Arc<ActionsShared>,
     path: PathBuf,
     config: ActionConfig,
+    /// The nodes whose actions are taken in.
+    accepted: Vec<Pattern>,
+    /// What the executor of actions leaves to the agent.
+    host: Arc<dyn ActionHost>,
     machine: Mutex<Machine>,
 }
 
@@ -142,7 +152,7 @@ impl EventActions {
     pub(crate) fn new(
         kept: &BTreeMap<String, String>,
         (node, run_dir, state_dir): (&str, &RunDir, &Path),
-        config: &ActionConfig,
+        (config, host): (&ActionConfig, Arc<dyn ActionHost>),
         clock: &Arc<dyn Clock>,
     ) -> Self {
         let now_ns = clock.now_ns();
@@ -175,6 +185,8 @@ impl EventActions {
             }),
             path: state_dir.join("actions").join("queue"),
             config: config.clone(),
+            accepted: config.accept_from.iter().map(Pattern::new).collect(),
+            host,
             machine: Mutex::default(),
         };
         actions.attend();
@@ -184,6 +196,11 @@ impl EventActions {
     /// Has this called when the rows of rules have changed; may be set once.
     pub(crate) fn on_news(&self, news: impl Fn() + Send + Sync + 'static) {
         let _ = self.shared.news.set(Box::new(news));
+    }
+
+    /// Whether actions of any other node are taken in.
+    pub(crate) fn takes_any(&self) -> bool {
+        !self.accepted.is_empty()
     }
 
     /// Whether there is a rule on events of this name.
@@ -206,7 +223,9 @@ impl EventActions {
         };
         match statement {
             EventRuleStatement::Create { rule, .. } => {
-                self.check(&rule).map_err(StatementRefusal::Statement)?;
+                check_work(&rule.work).map_err(StatementRefusal::Statement)?;
+                let checked = self.check(&rule.work, &rule.limits);
+                checked.map_err(StatementRefusal::Statement)?;
                 let opened = self.open().and_then(|queue| {
                     self.begin_anew(&queue)?;
                     self.begin_schedule(&queue, &rule)
@@ -308,18 +327,15 @@ impl EventActions {
     }
 
     /// Checks what a rule does, as far as that can be known before it does it.
-    fn check(&self, rule: &EventRule) -> Result<(), String> {
-        check_work(&rule.work)?;
-        self.check_address(&rule.work)
-    }
-
-    /// Checks that a rule posts to no host but those that are allowed.
-    pub(crate) fn check_address(&self, work: &RuleWork) -> Result<(), String> {
-        match address(work) {
-            None => Ok(()),
-            Some(url) => self.config.webhooks().check(&url).map_err(|reason| {
-                format!("{reason}: `webhook_hosts` of `[action]` in barograph.toml has those to which rules may post")
-            }),
+    pub(crate) fn check(&self, work: &RuleWork, limits: &ActionLimits) -> Result<(), String> {
+        // What other nodes may do is in their configurations.
+        let is_here = limits
+            .node
+            .as_ref()
+            .is_none_or(|node| *node == self.shared.node);
+        match is_here {
+            true => self.config.check(work),
+            false => Ok(()),
         }
     }
 
@@ -369,17 +385,14 @@ impl EventActions {
         let clock = Arc::clone(&self.shared.clock);
         let queue = ActionQueue::open(&self.path, QueueConfig::default(), clock);
         let queue = Arc::new(queue.map_err(|fault| fault.to_string())?);
-        let sender = WebhookSender::new(&self.config.webhooks());
         let executor = KnownExecutor {
             shared: Arc::clone(&self.shared),
-            executor: JobExecutor::new(
-                ProgramRunner::new(RunConfig::default()),
-                sender.map_err(|fault| fault.to_string())?,
-            ),
+            executor: self.executor()?,
         };
         let config = WorkersConfig {
             lease: LEASE,
             stop_wait: STOP_WAIT,
+            threads: self.config.workers,
             ..WorkersConfig::default()
         };
         // Workers may look at once, and then find no queue here, and no rule that may start.
@@ -391,6 +404,24 @@ impl EventActions {
         open.workers = Some(Arc::new(workers));
         open.trouble.clear();
         Ok(queue)
+    }
+
+    /// What does the jobs of actions.
+    fn executor(&self) -> Result<JobExecutor, String> {
+        let sender = WebhookSender::new(&self.config.webhooks());
+        let sender = sender.map_err(|fault| fault.to_string())?;
+        let mailer = Mailer::new(&self.config.mail.mailer());
+        let mailer = mailer.map_err(|fault| fault.to_string())?;
+        let containers = self.config.containers()?;
+        Ok(JobExecutor {
+            runner: ProgramRunner::new(RunConfig::default()),
+            containers,
+            sender,
+            mailer,
+            transfers: self.config.transfers(),
+            node: self.shared.node.clone(),
+            host: Arc::clone(&self.host),
+        })
     }
 
     /// The number of the last event of a source that rules have seen; 0 if that is unknown.

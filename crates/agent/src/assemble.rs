@@ -21,6 +21,7 @@ use crate::cluster_insights::SharedInsights;
 use crate::cluster_watch::ClusterState;
 use crate::control::wanted;
 use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
+use crate::interference::BandwidthWatch;
 use crate::policies::{Policies, WakeLoop};
 use crate::statements::{StatementStore, StatementTroubles};
 use crate::{AgentError, Config};
@@ -113,6 +114,7 @@ impl AgentDirectories {
             history: Arc::new(history),
             repeat_ns: config.repeat_ns()?,
             forecasts: Forecasts::new(&config.forecast, Arc::clone(&shared.forecasts)),
+            bandwidths: BandwidthWatch::new(&config.interference, world),
             policies: Policies::new(&config.sources, waking(events.clone())),
             ingest: Arc::default(),
             exports,

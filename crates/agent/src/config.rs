@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ActionConfig, AgentError, ApplicationsConfig, ArchiveConfig, ClusterConfig, EventConfig,
-    ExportConfig, ForecastConfig,
+    ActionConfig, AgentError, ApplicationsConfig, ArchiveConfig, BandwidthConfig, ClusterConfig,
+    ControlConfig, EventConfig, ExportConfig, ForecastConfig,
 };
 use barograph_model::ConfigError;
 use barograph_recorder::seconds;
@@ -57,8 +57,12 @@ pub struct Config {
     pub event: EventConfig,
     /// Actions of rules on file events and on schedules.
     pub action: ActionConfig,
+    /// Controllers: how much readers of arrays are told to read, and with which I/O weight.
+    pub control: ControlConfig,
     /// Forecasts of the near future of streams.
     pub forecast: ForecastConfig,
+    /// The forecast of the bandwidth that a reader gets from a device to which others write.
+    pub interference: BandwidthConfig,
     /// Policies: streams that may be looked at seldom, and the error that is allowed between two
     /// looks. Each is a `[[policy]]`.
     pub policy: Vec<PolicySpec>,
@@ -85,7 +89,9 @@ impl Default for Config {
             cluster: ClusterConfig::default(),
             event: EventConfig::default(),
             action: ActionConfig::default(),
+            control: ControlConfig::default(),
             forecast: ForecastConfig::default(),
+            interference: BandwidthConfig::default(),
             policy: Vec::new(),
             budget: BudgetConfig::default(),
             sources: SourcesConfig::default(),
@@ -204,7 +210,9 @@ impl Config {
         self.sources.validate()?;
         self.applications.check()?;
         self.forecast.check()?;
+        self.interference.check()?;
         self.event.check()?;
+        self.action.check_values()?;
         crate::policies::check(&self.policy)?;
         self.budget.check()?;
         if self.node.is_empty() {
@@ -220,6 +228,7 @@ impl Config {
             );
         }
         self.cluster.check(&self.node)?;
+        self.control.check()?;
         if self.run_dir.as_os_str().is_empty() {
             self.run_dir = RunDir::default_path();
         }
@@ -383,6 +392,15 @@ mod tests {
             "[[policy]]\nname = 'a'\nstreams = ['b']",
             "policy = a is refused: error: is missing",
         );
+        check(
+            "[control]\nlease_seconds = 0",
+            "control.lease_seconds = 0 is refused",
+        );
+        check(
+            "[control.thresholds.sda]\nlow = 2\nhigh = 1",
+            "control.thresholds = sda: 2, 1 is refused",
+        );
+        check("[control]\nmode = 'x'", "unknown variant `x`");
         check("[budget]\ncpu_share = 2", "budget.cpu_share: is 2");
         let one = "[[policy]]\nname = 'a'\nstreams = ['b']\nkind = 'fixed'\n";
         check(&one.repeat(2), "policy = a is refused: there are two");

@@ -18,6 +18,7 @@ use tracing::info;
 
 use crate::actions::EventActions;
 use crate::cluster_insights::{AppliedInsights, SharedInsights};
+use crate::controllers::Controllers;
 use crate::event_loop::{DesiredStatements, Event};
 use crate::node_calls::NodeCalls;
 use crate::node_queries::NodeSql;
@@ -59,6 +60,8 @@ pub(crate) struct LoopControl {
     pub watches: Option<Arc<Watches>>,
     /// Actions of rules on events.
     pub actions: Arc<EventActions>,
+    /// The controllers, which readers of arrays ask.
+    pub controllers: Arc<Controllers>,
     /// The function that reads the configuration again, and the configuration in force.
     pub config: (ReadConfig, Mutex<Config>),
     /// The clock that spaces the copies of the graph.
@@ -311,6 +314,18 @@ impl Control for LoopControl {
 
     fn action(&self, request: &Json) -> Result<Json, ControlFault> {
         Ok(self.actions.command(request)?)
+    }
+
+    fn plan(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
+        self.controllers.plan(request, asker)
+    }
+
+    fn report(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
+        self.controllers.report(request, asker)
+    }
+
+    fn decisions(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
+        self.controllers.decisions(request, asker)
     }
 
     fn fire(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {

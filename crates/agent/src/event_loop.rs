@@ -14,8 +14,8 @@ use barograph_server::ExportStatus;
 use barograph_source::Poller;
 use barograph_statement::{StatementHead, StatementKind, StatementOutcome};
 use barograph_stream::{
-    ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, POLICIES_DOCUMENT, RunDir,
-    SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, Segment,
+    ARCHIVE_DOCUMENT, FORECASTS_DOCUMENT, INSIGHTS_DOCUMENT, INTERFERENCE_DOCUMENT,
+    POLICIES_DOCUMENT, RunDir, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, Segment,
 };
 use serde_json::{Value as Json, json};
 use tracing::{info, warn};
@@ -26,6 +26,7 @@ use crate::cluster_watch::{ClusterState, ClusterWatch};
 use crate::documents::{self, RenderedInsights, RenderedSources};
 use crate::export::ExportWatch;
 use crate::facts::FactSink;
+use crate::interference::BandwidthWatch;
 use crate::outlook::{FREE, Outlook};
 use crate::policies::{Policies, Policy, PolicyChanger, statement};
 use crate::refusal::StatementAnswer;
@@ -104,6 +105,8 @@ pub(crate) struct LoopParts {
     pub repeat_ns: i64,
     /// The forecasters, with no stream yet.
     pub forecasts: Forecasts,
+    /// The forecasts of bandwidths, with no stream yet.
+    pub bandwidths: BandwidthWatch,
     /// The policies, with no stream yet.
     pub policies: Policies,
     /// Counts of the intake of ingest files.
@@ -128,6 +131,7 @@ pub(crate) struct EventLoop<'c> {
     troubles: StatementTroubles,
     outlook: Outlook,
     forecasts: Forecasts,
+    bandwidths: BandwidthWatch,
     policies: Policies,
     self_watch: SelfWatch,
     exports: Option<ExportWatch>,
@@ -158,6 +162,7 @@ impl<'c> EventLoop<'c> {
             history,
             repeat_ns,
             forecasts,
+            bandwidths,
             policies,
             ingest,
             exports,
@@ -187,6 +192,7 @@ impl<'c> EventLoop<'c> {
             troubles,
             outlook: Outlook::default(),
             forecasts,
+            bandwidths,
             policies,
             self_watch,
             exports,
@@ -275,6 +281,7 @@ impl<'c> EventLoop<'c> {
             graph: &mut self.graph,
             outlook: &mut self.outlook,
             forecasts: &mut self.forecasts,
+            bandwidths: &mut self.bandwidths,
             policies: &mut self.policies,
         };
         self.poller.run_due(&mut facts);
@@ -323,6 +330,7 @@ impl<'c> EventLoop<'c> {
             forecasts: &mut self.forecasts,
         });
         self.forecasts.beat(now_ns, &mut self.streams);
+        self.bandwidths.beat(now_ns, &mut self.streams);
         self.look_at_archive(now_ns);
         self.outlook.filling(self.forecasts.reaches(FREE, 0.0));
         let sentence = self.outlook.sentence(now_ns);
@@ -433,6 +441,8 @@ impl<'c> EventLoop<'c> {
         publish(run_dir, FORECASTS_DOCUMENT, &forecasts);
         let policies = self.policies.document();
         publish(run_dir, POLICIES_DOCUMENT, &policies);
+        let bandwidths = self.bandwidths.document();
+        publish(run_dir, INTERFERENCE_DOCUMENT, &bandwidths);
         let troubles = self.troubles.document();
         publish(run_dir, STATEMENTS_DOCUMENT, &troubles);
         self.write_archive_document();

@@ -27,10 +27,11 @@ use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::AgentError;
+use crate::actions::EventActions;
 use crate::aggregator::{AggregatorConfig, NodeHistories};
 use crate::cluster_insights::{ApplyInsights, ClusterInsightsDesk, SharedInsights};
 use crate::cluster_watch::ClusterState;
-use crate::node_calls::NodeCallWorker;
+use crate::node_calls::{NodeCallWorker, TakeAction};
 use crate::node_past::ArchivedPast;
 use crate::node_queries::{ClientSql, NodeQueryWorker};
 use crate::node_questions::{NodeQuestionDesk, NodeQuestions};
@@ -265,6 +266,8 @@ pub(crate) struct NodeServices {
     pub engine: ClientSql,
     /// Makes the calls of other nodes; `None` if this node takes in no applications.
     pub board: Option<Arc<Board>>,
+    /// Takes the actions of other nodes in.
+    pub actions: Option<Arc<EventActions>>,
 }
 
 /// The threads of the fabric. Dropping it ends this node's part in the cluster.
@@ -368,6 +371,7 @@ impl Fabric {
             questions,
             engine,
             board,
+            actions,
             ..
         } = services;
         let questions = questions.open(self.waker.clone());
@@ -379,8 +383,12 @@ impl Fabric {
             cancel: Arc::clone(&self.is_over),
         };
         self.spawn("baro-asked", move || queries.run())?;
-        if !config.calls_from.is_empty() {
-            let calls = NodeCallWorker::new(calls, board, (node, &config.calls_from), clock);
+        if let Some(actions) = actions
+            && (!config.calls_from.is_empty() || actions.takes_any())
+        {
+            let take: TakeAction = Box::new(move |from, text| actions.take(from, text));
+            let to = (board, take);
+            let calls = NodeCallWorker::new(calls, to, (node, &config.calls_from), clock);
             self.spawn("baro-called", move || calls.run())?;
         }
         Ok(desk)

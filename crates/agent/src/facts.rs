@@ -7,6 +7,7 @@ use barograph_insight::Graph;
 use barograph_model::{Descriptor, IntervalRequest, Sample, Sink, StreamKey};
 use barograph_recorder::{Forecasts, Streams};
 
+use crate::interference::BandwidthWatch;
 use crate::outlook::Outlook;
 use crate::policies::Policies;
 
@@ -20,6 +21,8 @@ pub(crate) struct FactSink<'a, 'c> {
     pub outlook: &'a mut Outlook,
     /// The forecasters of streams.
     pub forecasts: &'a mut Forecasts,
+    /// The bandwidths of devices, which are forecast from the bytes of their writers.
+    pub bandwidths: &'a mut BandwidthWatch,
     /// The policies, which decide when to look again.
     pub policies: &'a mut Policies,
 }
@@ -29,6 +32,7 @@ impl Sink for FactSink<'_, '_> {
         let key = self.streams.declare(descriptor, depth)?;
         self.graph.stream_added(key, descriptor);
         self.outlook.stream_added(key, descriptor);
+        self.bandwidths.stream_added(key, descriptor);
         self.forecasts.stream_added(key, descriptor, self.streams);
         self.policies
             .stream_added(key, descriptor, self.forecasts, self.streams);
@@ -38,6 +42,7 @@ impl Sink for FactSink<'_, '_> {
     fn retire(&mut self, key: StreamKey) {
         self.graph.stream_removed(key);
         self.outlook.stream_removed(key);
+        self.bandwidths.stream_removed(key);
         self.forecasts.stream_removed(key, self.streams);
         self.policies.stream_removed(key);
         self.streams.retire(key);
@@ -50,6 +55,7 @@ impl Sink for FactSink<'_, '_> {
         } else {
             self.graph.looked(key, sample.ts);
         }
+        self.bandwidths.looked(key, sample);
         self.policies.looked(key, sample, self.forecasts);
     }
 

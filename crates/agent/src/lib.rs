@@ -5,7 +5,8 @@
 //! made here need what several parts know: the sentences about the node (`outlook.rs`, `who.rs`,
 //! `saturation.rs`) are made of streams of all sources, `account.rs` joins the graph with the
 //! sources, policies meet looks and forecasts, and what is asked of other nodes (`node_queries.rs`,
-//! `node_calls.rs`, `cluster_insights.rs`) joins the fabric with the parts that answer.
+//! `node_calls.rs`, `cluster_insights.rs`) joins the fabric with the parts that answer. Controllers
+//! (`controllers.rs`) join users, devices, the forecast of bandwidth and control groups.
 //! `docs/design/0001-one-node.md` describes when each thing happens.
 
 mod account;
@@ -19,12 +20,16 @@ mod cluster_insights;
 mod cluster_watch;
 mod config;
 mod control;
+mod controllers;
 mod documents;
 mod error;
+mod event_columns;
+mod event_feeds;
 mod event_loop;
 mod export;
 mod fabric;
 mod facts;
+mod interference;
 mod look;
 mod node_calls;
 mod node_past;
@@ -59,16 +64,21 @@ pub use barograph_server::RequestCounts;
 pub use barograph_source::{BlockTraceMode, probe, tier_place};
 pub use barograph_stream::{
     ACTIONS_DOCUMENT, AGENT_DOCUMENT, ARCHIVE_DOCUMENT, ActionsRow, AgentDocument, CALLS_DOCUMENT,
-    CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, CallsRow, ClusterInsightsRow, FORECASTS_DOCUMENT,
-    ForecastsRow, HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT, InsightsRow, KNOBS_DOCUMENT,
-    KnobsRow, PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow, PoliciesRow, RULES_DOCUMENT, RulesRow,
-    SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SUBSCRIBERS_DOCUMENT, SourcesRow, StatementsRow,
-    SubscribersRow, WATCHES_DOCUMENT, WatchesRow,
+    CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, CallsRow, ClusterInsightsRow, DECISIONS_DOCUMENT,
+    DecisionsRow, FORECASTS_DOCUMENT, ForecastsRow, HANDLERS_DOCUMENT, HandlersRow,
+    INSIGHTS_DOCUMENT, INTERFERENCE_DOCUMENT, InsightsRow, InterferenceRow, InterferenceStep,
+    KNOBS_DOCUMENT, KnobsRow, PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow, PoliciesRow,
+    RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SUBSCRIBERS_DOCUMENT,
+    SourcesRow, StatementsRow, SubscribersRow, WATCHES_DOCUMENT, WatchesRow,
 };
 pub use config::{Config, QueryConfig, StreamsConfig};
+pub use controllers::{
+    ControlConfig, ControlModeConfig, ThresholdsConfig, WEIGHTS_DIR, WeightRights,
+};
 pub use error::AgentError;
 pub use export::{ExportConfig, ReceiverConfig};
 pub use fabric::ClusterConfig;
+pub use interference::BandwidthConfig;
 pub use look::{LookDocuments, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;

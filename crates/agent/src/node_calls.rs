@@ -202,11 +202,16 @@ fn list(json: &Json) -> impl Iterator<Item = &Json> {
     json.as_array().into_iter().flatten()
 }
 
-/// Makes the calls of other nodes. Each is answered when all programs have, or when the asker waits
-/// no longer.
+/// Takes an action of the node of this name in, and answers once it is durable.
+pub(crate) type TakeAction = Box<dyn Fn(&str, &str) -> Result<Vec<u8>, String> + Send>;
+
+/// Makes the calls of other nodes, and takes their actions in. Each call is answered when all
+/// programs have, or when the asker waits no longer.
 pub(crate) struct NodeCallWorker {
     asked: AskedQuestions,
     board: Option<Arc<Board>>,
+    /// Takes the actions of other nodes in.
+    actions: TakeAction,
     /// Names of this node, and of the nodes whose calls are made.
     node: String,
     callers: Vec<Pattern>,
@@ -225,13 +230,14 @@ impl NodeCallWorker {
     /// Makes the calls of nodes whose names match one of these patterns.
     pub(crate) fn new(
         asked: AskedQuestions,
-        board: Option<Arc<Board>>,
+        (board, actions): (Option<Arc<Board>>, TakeAction),
         (node, callers): (&str, &[String]),
         clock: &Arc<dyn Clock>,
     ) -> Self {
         Self {
             asked,
             board,
+            actions,
             node: node.to_owned(),
             callers: callers.iter().map(Pattern::new).collect(),
             clock: Arc::clone(clock),
@@ -264,6 +270,10 @@ impl NodeCallWorker {
 
     /// Makes a call, or answers why it is not made.
     fn take(&mut self, asked: AskedQuestion) {
+        if asked.kind == QuestionKind::Action {
+            let taken = (self.actions)(&asked.from, &asked.text);
+            return self.asked.answer(asked, taken);
+        }
         match self.make(&asked) {
             Ok((made, wait)) => {
                 let wait_ns = i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX);

@@ -138,6 +138,9 @@ fn no_thread(kind: QuestionKind) -> &'static str {
         QuestionKind::Call => {
             "this node takes no calls of other nodes, unless its cluster.calls_from names them"
         }
+        QuestionKind::Action => {
+            "this node takes no actions of other nodes, unless its action.accept_from names them"
+        }
         QuestionKind::Insights => "this node takes no part in the insights of the cluster",
     }
 }
@@ -180,7 +183,8 @@ pub(crate) struct NodeQuestionDesk {
 
 impl NodeQuestionDesk {
     /// A desk, and what the threads beside it need: the one that runs the statements of all other
-    /// nodes, so that clients of this node keep the other threads, and the one that makes calls.
+    /// nodes, so that clients of this node keep the other threads, and the one that makes calls and
+    /// takes actions in.
     pub(crate) fn new(
         questions: Receiver<NodeQuestion>,
         waker: &ZenohWaker,
@@ -237,7 +241,7 @@ impl NodeQuestionDesk {
         while let Some(asked) = fabric.asked(now_ns) {
             let side = match asked.kind {
                 QuestionKind::Statement => &self.statements,
-                QuestionKind::Call => &self.calls,
+                QuestionKind::Call | QuestionKind::Action => &self.calls,
                 QuestionKind::Insights => {
                     let answer = insights.asked(&asked, now_ns);
                     let answer = answer.as_deref().map_err(String::as_str);

@@ -238,9 +238,10 @@ impl DeclaredRules {
             return Err(taken(&name, "events"));
         }
         self.shared.check_cluster(sql)?;
-        if let (Some(work), Some(events)) = (work_of_condition(sql)?, &self.shared.events) {
+        if let (Some((work, limits)), Some(events)) = (work_of_condition(sql)?, &self.shared.events)
+        {
             events
-                .check_address(&work)
+                .check(&work, &limits)
                 .map_err(StatementRefusal::Statement)?;
         }
         let mut state = self.shared.lock();

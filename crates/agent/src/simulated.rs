@@ -3,6 +3,8 @@
 //! stopped or the power is cut.
 
 #[cfg(test)]
+mod bandwidth;
+#[cfg(test)]
 mod chain;
 #[cfg(test)]
 mod cluster;
@@ -34,7 +36,7 @@ use barograph_stream::{
 use self::machine::{FillingDisk, MachineClock};
 use self::network::{SimulatedFabric, SimulatedNetwork};
 use self::programs::FakeProgram;
-use self::sources::FakeSource;
+use self::sources::{FakeSource, FakeWriters};
 use crate::Config;
 use crate::assemble::{AgentDirectories, agent_document};
 use crate::control::wanted;
@@ -104,6 +106,8 @@ impl RuleAction for RecordedCalls {
 /// A machine.
 pub(crate) struct SimulatedNode {
     pub config: Config,
+    /// Whether there are control groups that write to a disk.
+    pub has_writers: bool,
     world: World,
     clock: Arc<MachineClock>,
     disk: FillingDisk,
@@ -159,6 +163,7 @@ impl SimulatedNode {
         config.forecast.streams = vec!["filesystem.*".into()];
         Self {
             config: config.resolve().unwrap(),
+            has_writers: false,
             world: World {
                 clock: clock.clone(),
                 storage: Arc::new(disk.clone()),
@@ -273,10 +278,14 @@ impl SimulatedNode {
         let fixed = |seconds: i64| IntervalPolicy::Fixed {
             interval_ns: seconds * NS_PER_S,
         };
-        vec![
+        let mut sources: Vec<(Box<dyn Source>, IntervalPolicy)> = vec![
             (Box::new(FakeSource::disk(seed)), fixed(1)),
             (Box::new(FakeSource::filesystem(seed)), fixed(10)),
-        ]
+        ];
+        if self.has_writers {
+            sources.push((Box::new(FakeWriters::new()), fixed(1)));
+        }
+        sources
     }
 
     /// The directories of the archives: the agent's own, and those of the scopes of its programs.

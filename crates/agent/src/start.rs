@@ -1,5 +1,6 @@
 //! Starting the parts of an agent, and stopping them, each in a fixed order.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,10 +21,13 @@ use serde_json::Value as Json;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::actions::EventActions;
+use crate::actions::{AgentHost, EventActions, MarkBox};
 use crate::assemble::{AgentDirectories, agent_document};
 use crate::cluster_insights::{ApplyInsights, SharedInsights};
 use crate::control::{LoopControl, ReadConfig};
+use crate::controllers::Controllers;
+use crate::event_columns::RecordFields;
+use crate::event_feeds::event_feeds;
 use crate::event_loop::{self, Event, EventLoop, LoopParts};
 use crate::fabric::{Fabric, NodeServices};
 use crate::node_calls::NodeCalls;
@@ -35,7 +39,7 @@ use crate::statements::StatementStore;
 use crate::watches::Watches;
 use crate::{AgentError, Config};
 use barograph_intake::{Applications, IngestCounts, IntakeConfig, ScopeShared};
-use barograph_recorder::{History, World};
+use barograph_recorder::{ArchiveConfig, History, World};
 
 /// Longest time that a start waits for the first round of sources.
 pub(crate) const FIRST_ROUND_WAIT: Duration = Duration::from_secs(5);
@@ -58,6 +62,7 @@ pub struct Agent {
     watches: Option<Arc<Watches>>,
     actions: Option<Arc<EventActions>>,
     rules: Option<DeclaredRules>,
+    controllers: Option<Arc<Controllers>>,
     fabric: Option<Fabric>,
     control: Option<Arc<LoopControl>>,
     history: Arc<History>,
@@ -105,6 +110,7 @@ impl Agent {
             watches: None,
             actions: None,
             rules: None,
+            controllers: None,
             fabric: None,
             control: None,
             history: Arc::clone(&parts.sampling.history),
@@ -142,8 +148,9 @@ impl Agent {
                 questions,
                 engine,
                 board: agent.applications.as_ref().map(|a| Arc::clone(a.board())),
+                actions: agent.actions.clone(),
             },
-            (&config.archive, &world),
+            (&with_event_columns(&config.archive), &world),
         )?;
         agent.publish_addresses(started_ns)?;
         info!(node = config.node, run_dir = %config.run_dir.display(), "ready");
@@ -181,18 +188,6 @@ impl Agent {
         let applications = self.applications.as_ref();
         let mut kept_rules = config.rules_by_name();
         kept_rules.extend(statements.of(StatementKind::Rule));
-        let place = (&*self.node, run_dir, &*self.state_dir);
-        let actions = Arc::new(EventActions::new(&kept_rules, place, &config.action, clock));
-        self.actions = Some(Arc::clone(&actions));
-        self.watches = applications.map(|applications| {
-            let kept = statements.of(StatementKind::Watch);
-            let to = (applications.events(), &actions);
-            Arc::new(Watches::start((&config.event, &kept), place, to, clock))
-        });
-        let ingest = applications.map(|a| IngestConfig {
-            to: Arc::clone(a.bridge()),
-            over_tcp: config.applications.http_ingest,
-        });
         let board = applications.map(|a| Arc::clone(a.board()));
         let patience_ns = (config.cluster.query_seconds * 1e9) as i64;
         let calls = Arc::new(NodeCalls {
@@ -202,6 +197,13 @@ impl Agent {
             others: questions.clone(),
             clock: Arc::clone(clock),
         });
+        let ingest = applications.map(|a| IngestConfig {
+            to: Arc::clone(a.bridge()),
+            over_tcp: config.applications.http_ingest,
+        });
+        let kept_watches = statements.of(StatementKind::Watch);
+        let actions = self.watch_events(config, (&kept_rules, &kept_watches), &calls);
+        let run_dir = &self.run_dir;
         let fire = ProgramCalls::new(board, Arc::clone(&calls), &shared.world.work);
         let fire = Arc::new(fire);
         let demand = cluster.as_ref().map(|cluster| cluster.demand());
@@ -214,6 +216,9 @@ impl Agent {
         );
         rules.attend()?;
         self.rules = Some(rules.clone());
+        let places = (&*config.sources.sys_root, &*config.state_dir);
+        let controllers = Controllers::start(&config.control, places, run_dir, clock)?;
+        self.controllers = Some(Arc::clone(&controllers));
         let engine = client_sql(config, run_dir, clock)?;
         let control = Arc::new(LoopControl {
             events: self.events.clone(),
@@ -232,6 +237,7 @@ impl Agent {
             rules,
             watches: self.watches.clone(),
             actions,
+            controllers,
             config: (read, Mutex::new(config.clone())),
             clock: Arc::clone(clock),
             next_snapshot_ns: Mutex::new(0),
@@ -241,6 +247,33 @@ impl Agent {
         let server = start_server(config, clock, run_dir, parts, started_ns)?;
         self.server = Some(server);
         Ok(engine)
+    }
+
+    /// Starts what collects file events, and what rules have done for them.
+    fn watch_events(
+        &mut self,
+        config: &Config,
+        (rules, watches): (&BTreeMap<String, String>, &BTreeMap<String, String>),
+        calls: &Arc<NodeCalls>,
+    ) -> Arc<EventActions> {
+        let place = (&*self.node, &self.run_dir, &*self.state_dir);
+        let marks = Arc::new(MarkBox::default());
+        let host = Arc::new(AgentHost {
+            calls: Arc::clone(calls),
+            marks: Arc::clone(&marks),
+        });
+        let actions = EventActions::new(rules, place, (&config.action, host), &calls.clock);
+        let actions = Arc::new(actions);
+        if let Some(applications) = &self.applications {
+            let to = (applications.events(), &actions);
+            let what = (&config.event, &config.sources.helper, watches);
+            let watches = Watches::start(what, place, to, &calls.clock);
+            let watches = Arc::new(watches);
+            watches.take_marks(&marks);
+            self.watches = Some(watches);
+        }
+        self.actions = Some(Arc::clone(&actions));
+        actions
     }
 
     /// Reads the configuration again and applies its insights and policies. The answer names the
@@ -280,8 +313,8 @@ impl Agent {
         async move { while sampling.changed().await.is_ok() {} }
     }
 
-    /// Stops the parts in order: the fabric, rules, applications, sources and streams, exports,
-    /// archive, server.
+    /// Stops the parts in order: the fabric, rules, controllers, applications, sources and streams,
+    /// exports, archive, server.
     pub fn stop(self) {}
 
     fn publish_addresses(&self, started_ns: i64) -> Result<(), AgentError> {
@@ -298,6 +331,10 @@ impl Drop for Agent {
         drop(self.fabric.take());
         if let Some(rules) = self.rules.take() {
             rules.stop();
+        }
+        // Weights are restored while there is time: nothing else waits for them.
+        if let Some(controllers) = self.controllers.take() {
+            controllers.stop();
         }
         // Sources stop first: watches, applications, then the machine's.
         if let Some(watches) = self.watches.take() {
@@ -342,13 +379,22 @@ fn raise_descriptors() {
     }
 }
 
+/// The configuration of archives of applications and of other nodes, whose sealed files have
+/// columns for file events.
+fn with_event_columns(archive: &ArchiveConfig) -> ArchiveConfig {
+    ArchiveConfig {
+        events: Some(Arc::new(RecordFields)),
+        ..archive.clone()
+    }
+}
+
 /// Returns the configuration of the intake.
 pub(crate) fn intake_config(config: &Config) -> IntakeConfig {
     IntakeConfig {
         node: config.node.clone(),
         state_dir: config.state_dir.clone(),
         applications: config.applications.clone(),
-        archive: config.archive.clone(),
+        archive: with_event_columns(&config.archive),
         forecast: config.forecast.clone(),
     }
 }
@@ -420,6 +466,7 @@ fn start_server(
         http,
         limits,
         ingest,
+        events: (config.applications.enabled).then(|| event_feeds(run_dir, clock)),
     };
     let info = NodeInfo {
         version: env!("CARGO_PKG_VERSION").into(),

@@ -17,12 +17,13 @@ use barograph_event::{EVENT_STREAM, RECORD_BYTES_MAX, SOURCE_LABEL};
 use barograph_intake::{EventDoor, EventSource};
 use barograph_model::{Clock, Descriptor, Kind, Labels, ModelError, Name, Unit, ValueType};
 use barograph_recorder::publish;
+use barograph_source::HelperConfig;
 use barograph_statement::WatchStatement;
 use barograph_stream::{RunDir, ScopeReader, WATCHES_DOCUMENT, WatchesRow, user_name};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
-use crate::actions::EventActions;
+use crate::actions::{EventActions, MARKS_SOURCE, MarkBox};
 use crate::refusal::{StatementAnswer, StatementRefusal};
 
 use collectors::SourceSpec;
@@ -43,6 +44,8 @@ pub(crate) struct Watches {
 #[derive(Default)]
 struct RunningWatches {
     threads: BTreeMap<String, SourceThread>,
+    /// Whether the marks of rules are recorded.
+    has_marks: bool,
     /// The agent is stopping.
     is_over: bool,
 }
@@ -57,6 +60,8 @@ pub(crate) struct WatchShared {
     run_dir: RunDir,
     /// Directory of what the collectors keep.
     pub state_dir: PathBuf,
+    /// The way to the privileged helper, which opens what the agent may not.
+    helper: HelperConfig,
     rows: Mutex<BTreeMap<(ScopeReader, String), WatchesRow>>,
 }
 
@@ -64,7 +69,7 @@ impl Watches {
     /// Starts a thread for each configured watch and for those of the kept statements. One that
     /// cannot be started is left out with a warning.
     pub(crate) fn start(
-        (config, kept): (&EventConfig, &BTreeMap<String, String>),
+        (config, helper, kept): (&EventConfig, &HelperConfig, &BTreeMap<String, String>),
         (node, run_dir, state_dir): (&str, &RunDir, &Path),
         (door, actions): (&Arc<EventDoor>, &Arc<EventActions>),
         clock: &Arc<dyn Clock>,
@@ -76,6 +81,7 @@ impl Watches {
             node: node.to_owned(),
             run_dir: run_dir.clone(),
             state_dir: state_dir.join("events"),
+            helper: helper.clone(),
             rows: Mutex::default(),
         });
         let watches = Self {
@@ -83,7 +89,8 @@ impl Watches {
             configured: config.sources().collect(),
             running: Mutex::default(),
         };
-        let trees = config.watch.iter().map(SourceSpec::of_watch);
+        let of_watch = |watch| SourceSpec::of_watch(watch, helper);
+        let trees = config.watch.iter().map(of_watch);
         let changelogs = config.changelog.iter().flat_map(SourceSpec::of_changelogs);
         for spec in trees.chain(changelogs) {
             let name = spec.name.clone();
@@ -121,9 +128,13 @@ impl Watches {
                         "there is a watch {name} already: CREATE OR REPLACE WATCH replaces it"
                     ));
                 }
+                if name == MARKS_SOURCE && running.has_marks {
+                    return refused(format!("{name} is the source of the marks of rules"));
+                }
                 // Its stream ends before another one of the same name begins.
                 drop(running.threads.remove(&name));
-                let added = self.add(&mut running, SourceSpec::of_watch(&watch));
+                let spec = SourceSpec::of_watch(&watch, &self.shared.helper);
+                let added = self.add(&mut running, spec);
                 added.map_err(StatementRefusal::Internal)?;
                 Ok(json!({ "name": name, "path": watch.path }))
             }
@@ -133,6 +144,8 @@ impl Watches {
             WatchStatement::Drop { name, if_exists } => match running.threads.remove(&name) {
                 Some(thread) => {
                     drop(thread);
+                    // The next mark has them recorded again.
+                    running.has_marks &= name != MARKS_SOURCE;
                     Ok(json!({ "name": name }))
                 }
                 None if if_exists => Ok(Json::Null),
@@ -141,6 +154,37 @@ impl Watches {
                 ))),
             },
         }
+    }
+
+    /// Has the marks of this box recorded, from the first one on, as a source that the agent's user
+    /// reads.
+    pub(crate) fn take_marks(self: &Arc<Self>, marks: &Arc<MarkBox>) {
+        // The box is of the actions, which the watches hold.
+        let (watches, taken) = (Arc::downgrade(self), Arc::downgrade(marks));
+        marks.set_source(move || match (watches.upgrade(), taken.upgrade()) {
+            (Some(watches), Some(marks)) => watches.add_marks(&marks),
+            _ => Err("the agent is stopping".into()),
+        });
+    }
+
+    fn add_marks(&self, marks: &Arc<MarkBox>) -> Result<(), String> {
+        let mut running = self.lock();
+        if running.has_marks {
+            return Ok(());
+        }
+        if running.is_over {
+            return Err("the agent is stopping".into());
+        }
+        let spec = SourceSpec::of_marks(marks);
+        if running.threads.contains_key(&spec.name) {
+            return Err(format!(
+                "a watch has the name {} of the source of marks",
+                spec.name
+            ));
+        }
+        self.add(&mut running, spec)?;
+        running.has_marks = true;
+        Ok(())
     }
 
     /// Stops all threads, which hand over what they have collected.

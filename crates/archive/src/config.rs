@@ -1,9 +1,11 @@
 //! The settings of the writer of an archive. `agent` fills them in from its configuration.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use barograph_model::{NS_PER_S, Selector};
 
+use crate::parquet::EventReader;
 use crate::{ArchiveRank, Neighbours};
 
 /// Default bound of the bytes that series take: some 150,000 series. With it the index of the
@@ -50,6 +52,8 @@ pub struct ArchiveConfig {
     /// Most bytes of the files of all guests together; beyond that the largest guest loses its
     /// oldest files.
     pub guests_bytes_max: u64,
+    /// The reader of file events: with it, sealed files have columns for them.
+    pub events: Option<Arc<dyn EventReader>>,
 }
 
 /// The retention of each tier, in ns; `i64::MAX` is for ever.
@@ -106,6 +110,7 @@ impl ArchiveConfig {
             rank: ArchiveRank::Own,
             neighbours: Neighbours::default(),
             guests_bytes_max: 10 << 30,
+            events: None,
         }
     }
 }

@@ -71,6 +71,7 @@ pub use log::{LogPart, LogSeries};
 pub use loops::KeeperLoops;
 pub use losses::ArchiveLosses;
 pub use neighbours::{ArchiveRank, Neighbours};
+pub use parquet::{EventFields, EventReader};
 pub use recover::marks_of;
 pub use series::{ArchivedSeries, ArchivedUpTo, DeclaredStream};
 pub use shards::{MergedArchives, merge_archives};

@@ -107,7 +107,8 @@ impl<'a> HourOutput<'a> {
             Some(raw) => raw,
             none => {
                 let (out, path, about) = begin(self.context, self.hours, self.range, Tier::Raw)?;
-                none.insert(RawWriter::create(out, &path, about)?)
+                let events = self.context.config.events.clone();
+                none.insert(RawWriter::with_events(out, &path, about, events)?)
             }
         };
         raw.write(unit.id, &unit.descriptor, unit.life, columns)

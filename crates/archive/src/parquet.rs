@@ -8,6 +8,7 @@
 
 mod check;
 mod column;
+mod event_rows;
 mod footer;
 mod group;
 mod index;
@@ -29,6 +30,7 @@ use barograph_model::Span;
 
 use crate::{ArchiveError, Tier};
 
+pub use event_rows::{EventFields, EventReader};
 pub use index::{IndexSeries, LifeRows, ParquetIndex};
 pub use read::ParquetPart;
 pub use write::RawWriter;
@@ -41,8 +43,10 @@ pub(crate) use plan::{RowsPiece, plan};
 /// The version of the index that is written, and the newest that is understood: one number for all
 /// tiers, since a reader that does not know a version has only that number to go by. Version 1 has
 /// neither bytes nor arrays nor the number of bytes of a series' texts, and only means over samples
-/// in tiers. Version 3 has last looks among its qualities.
-const FORMAT: u32 = 3;
+/// in tiers. Version 3 has last looks among its qualities. Version 4 has columns of file events.
+const FORMAT: u32 = 4;
+/// The version of files without columns of file events.
+const FORMAT_PLAIN: u32 = 3;
 
 /// Most rows of a row group, both when written and when read.
 const GROUP_ROWS_MAX: usize = 256 << 10;

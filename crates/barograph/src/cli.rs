@@ -5,6 +5,8 @@ mod action;
 mod archive;
 mod call;
 mod cluster;
+mod control;
+mod data;
 mod doctor;
 mod documents;
 mod event;
@@ -13,6 +15,7 @@ mod format;
 mod generate;
 mod http;
 mod insight;
+mod interference;
 mod io;
 mod knob;
 mod lab;
@@ -28,9 +31,11 @@ mod statement;
 mod status;
 mod streams;
 mod top;
+mod transfer;
 mod trigger;
 mod up;
 mod watch;
+mod weights;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -79,6 +84,9 @@ enum Command {
     Sql(sql::Sql),
     /// Show predicted values of streams with their errors, and explain the predictors
     Forecast(forecast::Forecast),
+    /// Show the bandwidth that a reader will get from a disk to which others write, and when they
+    /// write next
+    Interference(interference::Interference),
     /// Replay recorded traces through forecasts and interval policies
     Lab(lab::Lab),
     /// Make, drop, list and explain insights
@@ -94,6 +102,15 @@ enum Command {
     Event(event::Event),
     /// What rules on file events have done: list actions, show, retry and drop them
     Action(action::Action),
+    /// Copy, move and delete single files, as rules do, also in stores (S3, WebDAV, SFTP)
+    Transfer(transfer::Transfer),
+    /// Arrays as files that are read as precisely as is needed: pack, unpack and inspect them
+    Data(data::Data),
+    /// Decisions of controllers: how much readers of arrays were told to read, with which I/O
+    /// weight, and why
+    Control(control::Control),
+    /// I/O weights of control groups: let an agent set them, see which have an effect, restore them
+    Weights(weights::Weights),
     /// The older words for `baro call` and `baro rule`
     #[command(hide = true)]
     Trigger(trigger::Trigger),
@@ -225,6 +242,21 @@ fn tell_no_demand(error: &DemandError) {
     ));
 }
 
+/// The exit code of what may work at another time (`sysexits.h`).
+const EX_TEMPFAIL: u8 = 75;
+
+/// An error that may pass by itself.
+#[derive(Debug)]
+struct TryAgain(String);
+
+impl std::fmt::Display for TryAgain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TryAgain {}
+
 /// A wrong use that is found after the arguments were parsed: exit code 2.
 #[derive(Debug)]
 struct Usage(String);
@@ -259,7 +291,11 @@ pub(crate) fn main() -> ExitCode {
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::tell(&format!("baro: {}\n", message(&error)));
-            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+            ExitCode::from(match &error {
+                error if error.is::<Usage>() => 2,
+                error if error.is::<TryAgain>() => EX_TEMPFAIL,
+                _ => 1,
+            })
         }
     }
 }
@@ -286,6 +322,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Watch(watch) => watch.run(),
         Command::Sql(sql) => sql.run(),
         Command::Forecast(forecast) => forecast.run(),
+        Command::Interference(interference) => interference.run(),
         Command::Lab(lab) => lab.run(),
         Command::Insight(insight) => insight.run(),
         Command::Policy(policy) => policy.run(),
@@ -293,6 +330,10 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Rule(rule) => rule.run(),
         Command::Event(event) => event.run(),
         Command::Action(action) => action.run(),
+        Command::Transfer(transfer) => transfer.run(),
+        Command::Data(data) => data.run(),
+        Command::Control(control) => control.run(),
+        Command::Weights(weights) => weights.run(),
         Command::Trigger(trigger) => trigger.run(),
         Command::Knob(knob) => knob.run(),
         Command::Archive(archive) => archive.run(),

@@ -56,13 +56,14 @@ impl PastOnce {
     pub(crate) fn open(
         &self,
         run_dir: &RunDir,
+        scopes: ScopeChoice,
         clock: &Arc<dyn Clock>,
     ) -> Result<&PastReader, QueryError> {
         if let Some(reader) = self.0.get() {
             return Ok(reader);
         }
         // If two threads open a reader at once, one of the two is kept.
-        let reader = PastReader::open(run_dir, ScopeChoice::Readable, Arc::clone(clock))?;
+        let reader = PastReader::open(run_dir, scopes, Arc::clone(clock))?;
         Ok(self.0.get_or_init(|| reader))
     }
 }

@@ -24,6 +24,7 @@
 mod archive;
 mod demand;
 mod error;
+mod events;
 mod expected;
 mod fire;
 mod history;
@@ -31,6 +32,7 @@ mod http;
 mod json;
 mod nodes;
 mod observer;
+mod packed;
 pub mod publish;
 mod sql;
 mod stream;
@@ -40,6 +42,7 @@ mod view_follower;
 mod watch;
 
 pub use archive::{ARCHIVE_SAMPLES_DEFAULT, ArchiveRange, ArchiveView};
+pub use barograph_event::{EventFlags, EventKind, FileEvent, ObjectId};
 pub use barograph_model::NEAR_MAX;
 pub use barograph_query::{Cell, Field, Moment, Rows, Table};
 pub use barograph_stream::calls::CallPayload;
@@ -49,10 +52,15 @@ pub use barograph_stream::{
 };
 pub use demand::{DemandError, HeldDemand};
 pub use error::ClientError;
+pub use events::{
+    EventFeed, EventFilter, EventGap, EventMark, EventPosition, EventStart, FeedItem,
+    POSITION_BYTES_MAX, PositionFault, event_json, gap_json,
+};
 pub use fire::{Fire, FireError, Fired, NodeFired, fire};
 pub use history::{HISTORY_SAMPLES_DEFAULT, History, HistoryRange};
 pub use json::{latest_json, status_json, streams_json, value_json};
 pub use observer::Observer;
+pub use packed::{AppendError, FileBytes, append_array, replace_file};
 pub use stream::{StreamHandle, Woken};
 pub use values::{LatestValue, NodeStatus, StreamInfo};
 pub use watch::{UPDATES_MAX, Update, Watch};

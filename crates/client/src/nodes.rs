@@ -57,7 +57,7 @@ impl Observer {
             return Err(home.unknown_node(node));
         }
         let clock = Arc::clone(home.follower.clock());
-        let mut mirror = match Self::open(home.run_dir.mirror(node), clock) {
+        let mut mirror = match Self::open_scopes(home.run_dir.mirror(node), home.scopes, clock) {
             Err(ClientError::NoAgent { .. }) => return Err(home.unknown_node(node)),
             opened => opened?,
         };

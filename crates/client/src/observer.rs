@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use barograph_model::{Clock, Selector, SqlFault, SqlLimits};
-use barograph_query::{PastReader, QueryError, Rows};
+use barograph_query::{PastReader, QueryError, Rows, ScopeChoice};
 use barograph_stream::RunDir;
 
 use crate::archive::{ArchiveOnce, ArchiveView};
@@ -17,7 +17,7 @@ use crate::sql::DatabasePool;
 use crate::values::{LatestValue, NodeStatus, StreamInfo};
 use crate::view::{NodeView, ViewStream};
 use crate::view_follower::ViewFollower;
-use crate::{ClientError, StreamHandle, Watch, publish};
+use crate::{ClientError, StreamHandle, UPDATES_MAX, Watch, publish};
 
 /// Most streams that the error for an ambiguous selector lists.
 const MATCHES_SHOWN_MAX: usize = 5;
@@ -31,6 +31,8 @@ pub struct Observer {
     pub(crate) follower: Arc<ViewFollower>,
     /// Of a mirror, the observer of the node that has it.
     pub(crate) home: Option<Arc<Observer>>,
+    /// The scopes of applications that are read.
+    pub(crate) scopes: ScopeChoice,
     databases: Arc<DatabasePool>,
     past: Arc<PastOnce>,
     archive: Arc<ArchiveOnce>,
@@ -40,12 +42,27 @@ impl Observer {
     /// Maps the segment in `run_dir`. The segment of a dead agent opens too: its last values can be
     /// read, and are marked as stale.
     pub fn open(run_dir: RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
+        Self::open_scopes(run_dir, ScopeChoice::Readable, clock)
+    }
+
+    /// Like [`Observer::open`], but reads of applications only what everyone on the node may read:
+    /// for a program that answers others.
+    pub fn open_public(run_dir: RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
+        Self::open_scopes(run_dir, ScopeChoice::Public, clock)
+    }
+
+    pub(crate) fn open_scopes(
+        run_dir: RunDir,
+        scopes: ScopeChoice,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ClientError> {
         // Registers the fork handlers, so that children find the observer's locks free.
         publish::watch_forks();
         Ok(Self {
-            follower: Arc::new(ViewFollower::open(&run_dir, clock)?),
+            follower: Arc::new(ViewFollower::open(&run_dir, scopes, clock)?),
             run_dir,
             home: None,
+            scopes,
             databases: Arc::default(),
             past: Arc::default(),
             archive: Arc::default(),
@@ -135,7 +152,12 @@ impl Observer {
     /// Watches every new sample of the matching streams, including streams that are registered
     /// later.
     pub fn watch(&self, selector: &Selector) -> Watch {
-        Watch::new(Arc::clone(&self.follower), selector.clone())
+        self.watch_of(selector, UPDATES_MAX)
+    }
+
+    /// Like [`Observer::watch`], with answers of about so many updates at most.
+    pub(crate) fn watch_of(&self, selector: &Selector, updates_max: usize) -> Watch {
+        Watch::new(Arc::clone(&self.follower), selector.clone(), updates_max)
     }
 
     /// Names of streams that resemble `name`, best first, at most [`NEAR_MAX`](crate::NEAR_MAX).
@@ -238,15 +260,15 @@ impl Observer {
         limits: &SqlLimits,
         cancel: &AtomicBool,
     ) -> Result<Rows, SqlFault> {
-        let taken = self.databases.take(&self.run_dir, self.follower.clock());
+        let taken = (self.databases).take(&self.run_dir, self.scopes, self.follower.clock());
         let mut database = taken.map_err(|error| self.fault(error))?;
         let answer = database.run(sql, limits, cancel);
         self.databases.give(database);
         answer
     }
 
-    fn past_reader(&self) -> Result<&PastReader, QueryError> {
-        self.past.open(&self.run_dir, self.follower.clock())
+    pub(crate) fn past_reader(&self) -> Result<&PastReader, QueryError> {
+        (self.past).open(&self.run_dir, self.scopes, self.follower.clock())
     }
 }
 

@@ -21,13 +21,11 @@ impl DatabasePool {
     pub(crate) fn take(
         &self,
         run_dir: &RunDir,
+        scopes: ScopeChoice,
         clock: &Arc<dyn Clock>,
     ) -> Result<Database, QueryError> {
         let idle = gate::lock(&self.idle).pop();
-        idle.map_or_else(
-            || Database::open(run_dir, ScopeChoice::Readable, Arc::clone(clock)),
-            Ok,
-        )
+        idle.map_or_else(|| Database::open(run_dir, scopes, Arc::clone(clock)), Ok)
     }
 
     /// Gives a database back.

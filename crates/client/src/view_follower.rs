@@ -24,9 +24,12 @@ struct Seen {
 }
 
 impl ViewFollower {
-    pub(crate) fn open(run_dir: &RunDir, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
-        let follower =
-            SegmentFollower::open(run_dir, ScopeChoice::Readable, LOOK_NS, clock.now_ns())?;
+    pub(crate) fn open(
+        run_dir: &RunDir,
+        scopes: ScopeChoice,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ClientError> {
+        let follower = SegmentFollower::open(run_dir, scopes, LOOK_NS, clock.now_ns())?;
         let view = Arc::new(NodeView::of(&follower));
         let seen = Mutex::new(Seen { follower, view });
         Ok(Self { clock, seen })

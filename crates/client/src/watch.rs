@@ -46,6 +46,8 @@ pub struct Watch {
     changes: u64,
     /// Index of the first stream of the next answer, so that full answers starve no stream.
     turn: usize,
+    /// Number of updates beyond which an answer stops growing.
+    updates_max: usize,
 }
 
 struct Watched {
@@ -54,7 +56,7 @@ struct Watched {
 }
 
 impl Watch {
-    pub(crate) fn new(follower: Arc<ViewFollower>, selector: Selector) -> Self {
+    pub(crate) fn new(follower: Arc<ViewFollower>, selector: Selector, updates_max: usize) -> Self {
         let mut watch = Self {
             follower,
             selector,
@@ -63,6 +65,7 @@ impl Watch {
             segments: Vec::new(),
             changes: 0,
             turn: 0,
+            updates_max,
         };
         watch.follow();
         for watched in &mut watch.watched {
@@ -161,7 +164,7 @@ impl Watch {
         let streams = self.watched.len();
         for step in 0..streams {
             let index = (self.turn + step) % streams;
-            if updates.len() >= UPDATES_MAX {
+            if updates.len() >= self.updates_max {
                 self.turn = index;
                 break;
             }

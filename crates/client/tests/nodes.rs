@@ -291,6 +291,7 @@ fn history_and_sql_of_a_mirror() {
         "insights",
         "rules",
         "policies",
+        "interference",
         "forecasts",
         "peers",
         "loss",

@@ -24,6 +24,7 @@ mod merge_tests;
 mod mount;
 mod nid;
 mod places;
+mod positions;
 mod reader;
 #[cfg(test)]
 mod reader_tests;

@@ -52,6 +52,12 @@ pub trait Collector: Send {
         let _ = event;
     }
 
+    /// Whether events have the numbers of the source, which are the same in every life. Then events
+    /// that nobody records can be acknowledged as well.
+    fn has_numbers_of_source(&self) -> bool {
+        false
+    }
+
     /// A descriptor that is readable when there is something to collect; `None` if the source has
     /// none, and is to be looked at by the clock.
     fn readable(&self) -> Option<BorrowedFd<'_>>;

@@ -1,42 +1,65 @@
 //! The places of directories: for each one its parent and its name, so that a path is found without
 //! asking anybody, and renaming a directory is one change.
 //!
-//! A million directories take some 45 MB, which decides the layout: slots of 20 bytes that know
+//! A million directories take some 36 MB, which decides the layout: slots of 18 bytes that know
 //! their parents by slot, names in blocks, and an index of slots.
+
+mod index;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
 
 use hashbrown::HashTable;
 
 use crate::event::{ObjectId, PATH_BYTES_MAX};
+use index::SlotIndex;
+use names::{NAMELESS, Names};
 
 /// Slots in a block. Blocks do not move, so that growing copies nothing.
 const BLOCK: usize = 4_096;
-/// Bytes of a block of names.
-const NAMES_BLOCK: usize = 64 << 10;
 /// The parent of a root.
 const ROOT: u32 = u32::MAX;
-/// The name of a directory of which only the id is known.
-const NAMELESS: u32 = u32::MAX;
+/// Numbers of first halves from this one on have no room in a slot.
+const FAR: u16 = u16::MAX;
 /// Most components of a path: a longer way up is a circle.
 const DEPTH_MAX: usize = PATH_BYTES_MAX / 2;
-/// Bytes of names that are no longer used, from which on the names are written anew.
-const WASTE_MIN: usize = 1 << 20;
 
-/// A directory by its slot.
+/// A directory by its slot, in words of 16 bits, so that it has no gaps.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Number of the first half of its id.
-    high: u32,
-    low: [u32; 2],
-    parent: u32,
-    name: u32,
+    /// Number of the first half of its id, or [`FAR`].
+    high: u16,
+    low: [u16; 4],
+    parent: [u16; 2],
+    name: [u16; 2],
 }
 
 const FREE: Slot = Slot {
-    high: u32::MAX,
-    low: [0; 2],
-    parent: 0,
-    name: NAMELESS,
+    high: 0,
+    low: [0; 4],
+    parent: [0; 2],
+    name: halved(NAMELESS),
 };
+
+impl Slot {
+    fn parent(&self) -> u32 {
+        joined(self.parent)
+    }
+
+    fn name(&self) -> u32 {
+        joined(self.name)
+    }
+}
+
+const fn halved(word: u32) -> [u16; 2] {
+    [(word >> 16) as u16, word as u16]
+}
+
+const fn joined([high, low]: [u16; 2]) -> u32 {
+    (high as u32) << 16 | low as u32
+}
 
 /// The way from a directory to the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +87,12 @@ pub struct DirectoryTable {
     free: Vec<u32>,
     /// Number of slots that were ever used.
     used: u32,
-    index: HashTable<u32>,
+    index: SlotIndex,
     /// The first halves of ids: device, file system or sequence, of which there are few.
     highs: Vec<u64>,
     high_index: HashTable<u32>,
+    /// Numbers of the first halves of slots that have no room for them.
+    far: HashMap<u32, u32>,
     names: Names,
     /// Number of directories whose place is known.
     known: usize,
@@ -81,9 +106,10 @@ impl DirectoryTable {
             blocks: Vec::new(),
             free: Vec::new(),
             used: 0,
-            index: HashTable::new(),
+            index: SlotIndex::default(),
             highs: Vec::new(),
             high_index: HashTable::new(),
+            far: HashMap::new(),
             names: Names::default(),
             known: 0,
             directories_max: directories_max.min(ROOT as usize - 1),
@@ -104,7 +130,8 @@ impl DirectoryTable {
     pub fn bytes(&self) -> usize {
         self.blocks.len() * BLOCK * size_of::<Slot>()
             + self.free.capacity() * size_of::<u32>()
-            + self.index.allocation_size()
+            + self.index.bytes()
+            + self.far.capacity() * size_of::<(u32, u32)>()
             + self.highs.capacity() * size_of::<u64>()
             + self.high_index.allocation_size()
             + self.names.bytes()
@@ -132,8 +159,8 @@ impl DirectoryTable {
     /// Parent and name of a directory; the parent of a root is `None`.
     pub fn get(&self, id: ObjectId) -> Option<(Option<ObjectId>, &[u8])> {
         let slot = self.slot(self.find(id)?);
-        let name = self.names.get(slot.name)?;
-        let parent = (slot.parent != ROOT).then(|| self.id_of(slot.parent));
+        let name = self.names.get(slot.name())?;
+        let parent = (slot.parent() != ROOT).then(|| self.id_of(slot.parent()));
         Some((parent, name))
     }
 
@@ -148,13 +175,13 @@ impl DirectoryTable {
             return false;
         };
         let slot = self.slot(at);
-        if slot.name == NAMELESS {
+        if slot.name() == NAMELESS {
             return false;
         }
-        self.names.give_back(slot.name);
+        self.names.give_back(slot.name());
         self.known -= 1;
         let slot = self.slot_mut(at);
-        (slot.name, slot.parent) = (NAMELESS, ROOT);
+        (slot.name, slot.parent) = (halved(NAMELESS), halved(ROOT));
         self.tidy();
         true
     }
@@ -174,14 +201,14 @@ impl DirectoryTable {
         let Some(top) = self.find(id) else {
             return Vec::new();
         };
-        let used = (0..self.used).filter(|at| self.slot(*at).name != NAMELESS);
+        let used = (0..self.used).filter(|at| self.slot(*at).name() != NAMELESS);
         let below = used.filter(|at| *at != top && self.is_below(*at, top));
         below.map(|at| self.id_of(at)).collect()
     }
 
     /// The directories whose path does not begin at a root. It looks at all directories.
     pub(crate) fn astray(&self) -> Vec<ObjectId> {
-        let used = (0..self.used).filter(|at| self.slot(*at).name != NAMELESS);
+        let used = (0..self.used).filter(|at| self.slot(*at).name() != NAMELESS);
         let ids = used.map(|at| self.id_of(at));
         ids.filter(|id| matches!(self.path(*id), PathOf::From(..)))
             .collect()
@@ -197,7 +224,7 @@ impl DirectoryTable {
             return Err(PathFault::Name);
         }
         let found = self.find(id);
-        let is_known = found.is_some_and(|at| self.slot(at).name != NAMELESS);
+        let is_known = found.is_some_and(|at| self.slot(at).name() != NAMELESS);
         if !is_known && self.known >= self.directories_max {
             return Err(PathFault::Full);
         }
@@ -206,13 +233,13 @@ impl DirectoryTable {
             None => ROOT,
             Some(parent) => self.find(parent).unwrap_or_else(|| self.add(parent)),
         };
-        let old = self.slot(at).name;
+        let old = self.slot(at).name();
         if self.names.get(old) != Some(name) {
-            let new = self.names.put(name);
-            self.slot_mut(at).name = new;
+            let new = self.names.put(name).ok_or(PathFault::Full)?;
+            self.slot_mut(at).name = halved(new);
             self.names.give_back(old);
         }
-        self.slot_mut(at).parent = parent;
+        self.slot_mut(at).parent = halved(parent);
         self.known += usize::from(!is_known);
         self.tidy();
         Ok(())
@@ -229,20 +256,20 @@ impl DirectoryTable {
         let mut at = self.find(id);
         let mut is_whole = false;
         while let Some(slot) = at.map(|at| self.slot(at)) {
-            let Some(part) = self.names.get(slot.name) else {
+            let Some(part) = self.names.get(slot.name()) else {
                 break;
             };
             parts.push(part);
             bytes += 1 + part.len();
-            if slot.parent == ROOT {
+            if slot.parent() == ROOT {
                 is_whole = true;
                 break;
             }
-            id = self.id_of(slot.parent);
+            id = self.id_of(slot.parent());
             if parts.len() > DEPTH_MAX || bytes > PATH_BYTES_MAX {
                 break;
             }
-            at = Some(slot.parent);
+            at = Some(slot.parent());
         }
         let mut path = Vec::with_capacity(bytes);
         for part in parts.iter().rev() {
@@ -260,11 +287,11 @@ impl DirectoryTable {
     fn is_below(&self, at: u32, top: u32) -> bool {
         let mut at = at;
         for _ in 0..DEPTH_MAX {
-            let parent = self.slot(at).parent;
+            let parent = self.slot(at).parent();
             if parent == top {
                 return true;
             }
-            if parent == ROOT || self.slot(at).name == NAMELESS {
+            if parent == ROOT || self.slot(at).name() == NAMELESS {
                 return false;
             }
             at = parent;
@@ -283,11 +310,13 @@ impl DirectoryTable {
     fn find(&self, id: ObjectId) -> Option<u32> {
         let (high, low) = halves(id);
         let high = self.find_high(high)?;
-        let is_it = |at: &u32| {
-            let slot = self.slot(*at);
-            slot.high == high && slot.low == low
+        let (near, low_words) = (near(high), words(low));
+        let is_it = |at: u32| {
+            let slot = self.slot(at);
+            let is_like = slot.high == near && slot.low == low_words;
+            is_like && (near != FAR || self.far.get(&at) == Some(&high))
         };
-        self.index.find(hash(high, low), is_it).copied()
+        self.index.find(hash(high, low), is_it)
     }
 
     fn find_high(&self, high: u64) -> Option<u32> {
@@ -315,24 +344,27 @@ impl DirectoryTable {
             self.used - 1
         });
         *self.slot_mut(at) = Slot {
-            high,
-            low,
-            parent: ROOT,
-            name: NAMELESS,
+            high: near(high),
+            low: words(low),
+            parent: halved(ROOT),
+            name: halved(NAMELESS),
         };
-        let blocks = &self.blocks;
-        let hash_of = |at: &u32| {
-            let slot = blocks[*at as usize / BLOCK][*at as usize % BLOCK];
-            hash(slot.high, slot.low)
+        if near(high) == FAR {
+            self.far.insert(at, high);
+        }
+        let (blocks, far) = (&self.blocks, &self.far);
+        let hash_of = |at: u32| {
+            let slot = blocks[at as usize / BLOCK][at as usize % BLOCK];
+            hash(high_of(&slot, at, far), number(slot.low))
         };
-        self.index.insert_unique(hash(high, low), at, hash_of);
+        self.index.insert(hash(high, low), at, hash_of);
         at
     }
 
     fn id_of(&self, at: u32) -> ObjectId {
         let slot = self.slot(at);
-        let low = u64::from(slot.low[0]) << 32 | u64::from(slot.low[1]);
-        ObjectId::of(self.highs[slot.high as usize], low)
+        let high = high_of(&slot, at, &self.far);
+        ObjectId::of(self.highs[high as usize], number(slot.low))
     }
 
     /// Gives back the slots of directories of which only the id is known and which are no parents,
@@ -340,100 +372,85 @@ impl DirectoryTable {
     fn tidy(&mut self) {
         let slots = self.index.len();
         if slots > 2 * self.known + BLOCK {
-            let used = 0..self.used;
             let mut is_parent = vec![false; self.used as usize];
-            for slot in used.clone().map(|at| self.slot(at)) {
-                if slot.name != NAMELESS && slot.parent != ROOT {
-                    is_parent[slot.parent as usize] = true;
+            for slot in (0..self.used).map(|at| self.slot(at)) {
+                if slot.name() != NAMELESS && slot.parent() != ROOT {
+                    is_parent[slot.parent() as usize] = true;
                 }
             }
-            let (blocks, free) = (&mut self.blocks, &mut self.free);
-            self.index.retain(|at| {
-                let slot = &mut blocks[*at as usize / BLOCK][*at as usize % BLOCK];
-                let is_kept = slot.name != NAMELESS || is_parent[*at as usize];
-                if !is_kept {
-                    *slot = FREE;
-                    free.push(*at);
-                }
-                is_kept
-            });
+            self.drop_slots(&is_parent);
         }
-        if self.names.waste > WASTE_MIN && self.names.waste > self.names.written / 2 {
+        if self.names.is_wasteful() {
             let mut names = Names::default();
             for at in 0..self.used {
-                let old = self.slot(at).name;
-                if let Some(name) = self.names.get(old) {
-                    self.slot_mut(at).name = names.put(name);
+                let old = self.slot(at).name();
+                // They take no more room than before.
+                if let Some(new) = self.names.get(old).and_then(|name| names.put(name)) {
+                    self.slot_mut(at).name = halved(new);
                 }
             }
             self.names = names;
         }
     }
-}
 
-/// Names in blocks, each with its length before it.
-#[derive(Debug, Default)]
-struct Names {
-    blocks: Vec<Box<[u8]>>,
-    /// Bytes of the last block that are used.
-    filled: usize,
-    /// Bytes of all names, and of those that are no longer used.
-    written: usize,
-    waste: usize,
-}
-
-impl Names {
-    fn bytes(&self) -> usize {
-        self.blocks.len() * NAMES_BLOCK
-    }
-
-    /// A name; `None` for [`NAMELESS`].
-    fn get(&self, at: u32) -> Option<&[u8]> {
-        if at == NAMELESS {
-            return None;
+    /// Gives back the slots of directories of which only the id is known, unless they are kept.
+    fn drop_slots(&mut self, is_kept: &[bool]) {
+        let mut is_free = vec![false; self.used as usize];
+        self.free.iter().for_each(|at| is_free[*at as usize] = true);
+        let mut index = SlotIndex::default();
+        for at in 0..self.used {
+            let slot = self.slot(at);
+            if is_free[at as usize] {
+                continue;
+            }
+            if slot.name() == NAMELESS && !is_kept[at as usize] {
+                self.far.remove(&at);
+                *self.slot_mut(at) = FREE;
+                self.free.push(at);
+                continue;
+            }
+            let (blocks, far) = (&self.blocks, &self.far);
+            let hash_of = |at: u32| {
+                let slot = blocks[at as usize / BLOCK][at as usize % BLOCK];
+                hash(high_of(&slot, at, far), number(slot.low))
+            };
+            index.insert(hash_of(at), at, hash_of);
         }
-        // Names begin at even places, so that their places fit into 32 bits twice as long.
-        let at = at as usize * 2;
-        let block = &self.blocks[at / NAMES_BLOCK];
-        let at = at % NAMES_BLOCK;
-        let length = usize::from(u16::from_le_bytes([block[at], block[at + 1]]));
-        Some(&block[at + 2..at + 2 + length])
-    }
-
-    fn put(&mut self, name: &[u8]) -> u32 {
-        let bytes = stored_bytes(name);
-        if self.blocks.is_empty() || self.filled + bytes > NAMES_BLOCK {
-            self.blocks.push(vec![0; NAMES_BLOCK].into());
-            self.filled = 0;
-        }
-        let start = (self.blocks.len() - 1) * NAMES_BLOCK + self.filled;
-        if let Some(block) = self.blocks.last_mut() {
-            let at = self.filled;
-            block[at..at + 2].copy_from_slice(&(name.len() as u16).to_le_bytes());
-            block[at + 2..at + 2 + name.len()].copy_from_slice(name);
-        }
-        self.filled += bytes;
-        self.written += bytes;
-        (start / 2) as u32
-    }
-
-    fn give_back(&mut self, at: u32) {
-        self.waste += self.get(at).map_or(0, stored_bytes);
+        self.index = index;
     }
 }
 
-fn stored_bytes(name: &[u8]) -> usize {
-    (2 + name.len()).next_multiple_of(2)
+/// The number of a first half as a slot has it.
+fn near(high: u32) -> u16 {
+    u16::try_from(high).unwrap_or(FAR)
 }
 
-fn halves(id: ObjectId) -> (u64, [u32; 2]) {
-    let word = |at: usize| u32::from_be_bytes([id.0[at], id.0[at + 1], id.0[at + 2], id.0[at + 3]]);
-    let high = u64::from(word(0)) << 32 | u64::from(word(4));
-    (high, [word(8), word(12)])
+fn high_of(slot: &Slot, at: u32, far: &HashMap<u32, u32>) -> u32 {
+    match slot.high {
+        FAR => far.get(&at).copied().unwrap_or(0),
+        high => u32::from(high),
+    }
 }
 
-fn hash(high: u32, low: [u32; 2]) -> u64 {
-    let low = u64::from(low[0]) << 32 | u64::from(low[1]);
+fn words(number: u64) -> [u16; 4] {
+    [48, 32, 16, 0].map(|by| (number >> by) as u16)
+}
+
+fn number(words: [u16; 4]) -> u64 {
+    words
+        .iter()
+        .fold(0, |number, word| number << 16 | u64::from(*word))
+}
+
+fn halves(id: ObjectId) -> (u64, u64) {
+    let half = |at: usize| {
+        let bytes = id.0[at..].first_chunk().copied();
+        bytes.map_or(0, u64::from_be_bytes)
+    };
+    (half(0), half(8))
+}
+
+fn hash(high: u32, low: u64) -> u64 {
     mix(low ^ u64::from(high).rotate_left(40))
 }
 
@@ -442,150 +459,4 @@ fn mix(word: u64) -> u64 {
     let word = (word ^ word >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let word = (word ^ word >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     word ^ word >> 33
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn id(n: u64) -> ObjectId {
-        ObjectId::of(7 + n % 3, n)
-    }
-
-    fn whole(path: &str) -> PathOf {
-        PathOf::Whole(path.into())
-    }
-
-    #[test]
-    fn a_renamed_directory_is_one_change() {
-        let mut table = DirectoryTable::new(100);
-        table.insert_root(id(1), b"/mnt").unwrap();
-        table.insert(id(2), id(1), b"a").unwrap();
-        table.insert(id(3), id(2), b"b").unwrap();
-        assert_eq!(table.path(id(3)), whole("/mnt/a/b"));
-        assert_eq!(table.path_in(id(3), b"f"), whole("/mnt/a/b/f"));
-        table.insert(id(2), id(1), b"other").unwrap();
-        assert_eq!(table.path_in(id(3), b"f"), whole("/mnt/other/b/f"));
-        assert_eq!(table.below(id(1)).len(), 2);
-        assert!(table.remove(id(2)) && !table.remove(id(2)));
-        assert_eq!(table.path(id(3)), PathOf::From(id(2), b"b".into()));
-        assert_eq!(table.path(id(9)), PathOf::From(id(9), Vec::new()));
-        assert_eq!((table.len(), table.below(id(1)).len()), (2, 0));
-        table.insert(id(2), id(1), b"back").unwrap();
-        assert_eq!(table.path(id(3)), whole("/mnt/back/b"));
-        assert_eq!(table.get(id(1)), Some((None, &b"/mnt"[..])));
-    }
-
-    #[test]
-    fn a_child_may_come_before_its_parent_and_the_root_may_be_the_whole_file_system() {
-        let mut table = DirectoryTable::new(100);
-        table.insert(id(3), id(2), b"b").unwrap();
-        assert!(!table.has(id(2)));
-        assert_eq!(table.path(id(3)), PathOf::From(id(2), b"b".into()));
-        table.insert_root(id(2), b"/").unwrap();
-        assert_eq!(table.path_in(id(3), b"c"), whole("/b/c"));
-    }
-
-    #[test]
-    fn circles_and_long_ways_end() {
-        let mut table = DirectoryTable::new(10_000);
-        table.insert(id(1), id(2), b"a").unwrap();
-        table.insert(id(2), id(1), b"b").unwrap();
-        assert!(matches!(table.path(id(1)), PathOf::From(..)));
-        assert_eq!(table.below(id(9)).len(), 0);
-        for n in 10..5_000 {
-            table.insert(id(n), id(n + 1), b"xxxxxxxx").unwrap();
-        }
-        let PathOf::From(_, path) = table.path(id(10)) else {
-            panic!("it has no root");
-        };
-        assert!(path.len() <= PATH_BYTES_MAX + 300);
-    }
-
-    #[test]
-    fn there_is_a_maximum_and_what_is_known_may_move_still() {
-        let mut table = DirectoryTable::new(2);
-        table.insert_root(id(1), b"/").unwrap();
-        table.insert(id(2), id(1), b"a").unwrap();
-        assert_eq!(table.insert(id(3), id(1), b"b"), Err(PathFault::Full));
-        table.insert(id(2), id(1), b"c").unwrap();
-        assert_eq!(table.path(id(2)), whole("/c"));
-        assert_eq!(
-            table.insert(id(2), id(1), &[b'x'; PATH_BYTES_MAX + 1]),
-            Err(PathFault::Name)
-        );
-    }
-
-    #[test]
-    fn places_and_names_are_used_again() {
-        let mut table = DirectoryTable::new(1 << 20);
-        table.insert_root(id(0), b"/").unwrap();
-        let mut most = 0;
-        for n in 1..2_000_000u64 {
-            table.insert(id(n), id(0), b"a name of some bytes").unwrap();
-            table.remove(id(n));
-            most = most.max(table.bytes());
-        }
-        assert_eq!(table.len(), 1);
-        assert!(most < 8 << 20, "{most}");
-    }
-
-    #[test]
-    fn a_million_directories_take_forty_five_megabytes() {
-        let mut table = DirectoryTable::new(2 << 20);
-        table.insert_root(id(0), b"/").unwrap();
-        for n in 1..=1_000_000u64 {
-            let name = format!("run-{n:07}");
-            table.insert(id(n), id(n / 8), name.as_bytes()).unwrap();
-        }
-        assert_eq!(table.len(), 1_000_001);
-        assert!(table.bytes() <= 45_000_000, "{}", table.bytes());
-        let PathOf::Whole(path) = table.path(id(1_000_000)) else {
-            panic!("the root is known");
-        };
-        assert_eq!(path.iter().filter(|byte| **byte == b'/').count(), 7);
-    }
-
-    proptest! {
-        #[test]
-        fn it_is_as_a_map_of_paths(changes in proptest::collection::vec(
-            (1u64..12, 0u64..12, "[a-c]{1,3}", any::<bool>()), 0..60,
-        )) {
-            let mut table = DirectoryTable::new(1_000);
-            let mut model: BTreeMap<u64, (u64, String)> = BTreeMap::new();
-            table.insert_root(id(0), b"/r").unwrap();
-            for (of, parent, name, is_removed) in changes {
-                if is_removed {
-                    prop_assert_eq!(table.remove(id(of)), model.remove(&of).is_some());
-                } else if of != parent {
-                    table.insert(id(of), id(parent), name.as_bytes()).unwrap();
-                    model.insert(of, (parent, name));
-                }
-            }
-            prop_assert_eq!(table.len(), model.len() + 1);
-            for of in 1..12 {
-                let (mut at, mut parts) = (of, Vec::new());
-                while let Some((parent, name)) = model.get(&at) {
-                    if parts.len() > 20 {
-                        break;
-                    }
-                    parts.push(name.clone());
-                    at = *parent;
-                }
-                match table.path(id(of)) {
-                    PathOf::Whole(path) => {
-                        parts.push("/r".into());
-                        parts.reverse();
-                        prop_assert_eq!(path, parts.join("/").into_bytes());
-                        prop_assert_eq!(at, 0);
-                    }
-                    PathOf::From(..) => prop_assert_ne!(at, 0),
-                }
-            }
-        }
-    }
 }

@@ -5,6 +5,10 @@ use std::fmt;
 /// Most bytes of a path. A longer one is cut at its beginning and marked as incomplete.
 pub const PATH_BYTES_MAX: usize = 4_096;
 
+/// The beginning of the detail of an event of the kind `mark` that a rule has put on a file; the
+/// mark follows, up to a blank.
+pub const MARK_KEY: &str = "mark=";
+
 /// Something that happened to a file or directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEvent {
@@ -59,6 +63,14 @@ impl FileEvent {
             native: None,
             detail: Box::default(),
         }
+    }
+
+    /// The mark that a rule has put on the file with this event; empty if it is another event.
+    pub fn mark(&self) -> &str {
+        let mark = self.detail.strip_prefix(MARK_KEY);
+        let mark = mark.and_then(|rest| rest.split(' ').next());
+        mark.filter(|_| self.kind == EventKind::Mark)
+            .unwrap_or_default()
     }
 
     /// The last component of the path.
@@ -139,7 +151,8 @@ kinds! {
     XattrRead = 20 "xattr_read",
     /// An open was refused for lack of permission.
     OpenDenied = 21 "open_denied",
-    /// The source began, ended or cleared its log.
+    /// The source began, ended or cleared its log; of the source of marks, a rule has marked the
+    /// file.
     Mark = 22 "mark",
     /// Events were lost here: the source had no room for them, or nobody looked.
     Gap = 23 "gap",

@@ -85,7 +85,7 @@ pub struct FanotifyConfig {
 }
 
 impl FanotifyConfig {
-    /// Default of [`Self::directories_max`]: some 180 MB.
+    /// Default of [`Self::directories_max`]: some 160 MB.
     pub const DIRECTORIES_MAX: usize = 4_000_000;
     /// Default of [`Self::held_bytes_max`]: some 500,000 events.
     pub const HELD_BYTES_MAX: usize = 64 << 20;

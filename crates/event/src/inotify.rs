@@ -19,6 +19,7 @@ use crate::event::{EventKind, FileEvent};
 use crate::scan::{Core, EventKinds, Mode, TreeConfig, Walked, Watcher};
 
 mod handle;
+mod id_set;
 mod moves;
 mod queue;
 mod watches;
@@ -199,9 +200,9 @@ impl InotifyCollector {
             return;
         }
         if self.compare_ns <= monotonic_ns && !self.core.walk.is_busy() {
-            for dir in &self.watches.unwatched {
+            for dir in self.watches.unwatched.sorted() {
                 let mode = Mode::Compare { is_deep: false };
-                self.core.walk.read(&self.core.tree, *dir, mode);
+                self.core.walk.read(&self.core.tree, dir, mode);
             }
             self.compare_ns = i64::MAX;
         }

@@ -21,13 +21,15 @@ mod snapshot;
 
 pub use collector::{Collected, Collector, CollectorFault, CollectorStatus};
 pub use directories::{DirectoryTable, PathFault, PathOf};
-pub use event::{EventFlags, EventKind, FileEvent, NativeRecord, ObjectId, PATH_BYTES_MAX};
+pub use event::{
+    EventFlags, EventKind, FileEvent, MARK_KEY, NativeRecord, ObjectId, PATH_BYTES_MAX,
+};
 #[doc(hidden)]
 pub use fanotify::count_fanotify_events;
 pub use fanotify::{FanotifyCollector, FanotifyConfig, FanotifyGroup, FanotifyQueue};
 pub use inotify::{InotifyCollector, InotifyConfig};
 pub use record::{EventRecord, RECORD_BYTES_MAX, RecordFault, decode, encode};
-pub use scan::{EventKinds, Mounts, ScanCollector, TreeConfig};
+pub use scan::{EventKinds, Mounts, SCAN_THREADS_MAX, ScanCollector, TreeConfig};
 #[doc(hidden)]
 pub use snapshot::door as snapshot_door;
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::collector::{Collected, Collector, CollectorFault, CollectorStatus};
 use crate::event::{FileEvent, ObjectId};
 
+mod ahead;
 mod config;
 mod core;
 mod learn;
@@ -15,6 +16,8 @@ mod place;
 mod tree;
 mod walk;
 
+use ahead::LookAhead;
+pub use ahead::SCAN_THREADS_MAX;
 pub use config::{EventKinds, Mounts, TreeConfig};
 pub(crate) use core::{Core, is_root};
 pub(crate) use learn::entry_of;
@@ -38,7 +41,11 @@ impl ScanCollector {
     ///
     /// There is no root, or the snapshot cannot be read.
     pub fn open(roots: &[PathBuf], config: TreeConfig) -> Result<Self, CollectorFault> {
-        let core = Core::open(roots, config)?;
+        let threads = config.threads;
+        let mut core = Core::open(roots, config)?;
+        if threads > 1 {
+            core.walk.ahead = Some(LookAhead::start(threads - 1));
+        }
         Ok(Self {
             core,
             compare_ns: i64::MAX,

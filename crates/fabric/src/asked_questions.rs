@@ -319,7 +319,9 @@ impl TakenQuestion {
     fn forgotten_ns(&self) -> i64 {
         match self.kind {
             QuestionKind::Call => self.until_ns.saturating_add(DELAY_NS_MAX),
-            QuestionKind::Statement | QuestionKind::Insights => self.until_ns,
+            QuestionKind::Statement | QuestionKind::Action | QuestionKind::Insights => {
+                self.until_ns
+            }
         }
     }
 }

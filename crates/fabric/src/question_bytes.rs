@@ -9,6 +9,7 @@ use crate::frame::FRAME_BYTES_MAX;
 pub(crate) const STATEMENT: [u8; 4] = *b"BARQ";
 pub(crate) const CALL: [u8; 4] = *b"BARC";
 pub(crate) const INSIGHTS: [u8; 4] = *b"BARI";
+pub(crate) const ACTION: [u8; 4] = *b"BARX";
 pub(crate) const ANSWER: [u8; 4] = *b"BARA";
 pub(crate) const VERSION: u8 = 1;
 /// Bytes before the text of a question: magic, version, number, patience.
@@ -32,13 +33,16 @@ pub enum QuestionKind {
     Statement,
     /// A call into programs of the node, as JSON.
     Call,
+    /// An action that is to be done on the node, as JSON. It has an identity of its own, so that it
+    /// may be asked for again.
+    Action,
     /// Knowledge and offers of the asking node about the cluster's insights, as JSON.
     Insights,
 }
 
 impl QuestionKind {
     /// All kinds.
-    const ALL: [Self; 3] = [Self::Statement, Self::Call, Self::Insights];
+    const ALL: [Self; 4] = [Self::Statement, Self::Call, Self::Action, Self::Insights];
 }
 
 /// A question of another node to this one.
@@ -72,6 +76,7 @@ impl QuestionKind {
         match self {
             Self::Statement => &STATEMENT,
             Self::Call => &CALL,
+            Self::Action => &ACTION,
             Self::Insights => &INSIGHTS,
         }
     }

@@ -11,6 +11,7 @@ pub mod delphi;
 mod equal_steps;
 mod explain;
 mod forecaster;
+pub mod interference;
 pub mod interval;
 mod members;
 mod predictor;

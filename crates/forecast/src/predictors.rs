@@ -26,6 +26,7 @@ mod tango;
 pub use holt::Holt;
 pub use kalman::Kalman;
 pub use nlms::Nlms;
+pub(crate) use periods::seasons;
 pub use persistence::Persistence;
 pub use rls::Rls;
 pub use spectral::{Period, Spectral};

@@ -1,19 +1,22 @@
-//! The library of `barograph-helper`, which reads one request, runs one program of a fixed list,
-//! answers, and ends. It is a crate of its own because it is the only code of this project that
-//! runs as root: it imports no other crate of the project, so that the code that must be trusted is
-//! in this folder.
+//! The library of `barograph-helper`, which reads one request, runs one program of a fixed list or
+//! opens one fanotify group, answers, and ends. It is a crate of its own because it is the only
+//! code of this project that runs as root: it imports no other crate of the project, so that the
+//! code that must be trusted is in this folder.
 //!
 //! # Protocol
 //!
 //! Standard input has one line, `VERB` or `VERB ARGUMENT`, of at most [`REQUEST_BYTES_MAX`] bytes.
 //! Standard output gets the line `ok` and then the output of the program, or a line `error:
 //! REASON`. Both are a socket if systemd starts the helper (`Accept=yes`), and pipes if sudo or the
-//! agent does.
+//! agent does. The answer to `fanotify` has a descriptor attached to the line `ok` (`SCM_RIGHTS`),
+//! which needs a socket.
 //!
 //! # Security
 //!
 //! * Verbs, programs, their arguments and their input are constants ([`verbs::VERBS`]). The only
-//!   word that a request may add is the name of a whole disk in `/sys/block`.
+//!   word that a request may add is the name of a whole disk in `/sys/block`, or a device number.
+//! * A fanotify group is opened for a file system that root has listed ([`MarkPlaces::list`]), and
+//!   marks the mount point of the list: no path comes from outside.
 //! * A program and every folder above it belong to root, and nobody else may write them.
 //! * A program gets an environment of three variables, `/` as its directory, no descriptor but its
 //!   three pipes, a bound on time and output, and a process group that is killed as a whole. The
@@ -25,6 +28,7 @@
 //! * No process can gain privileges below it (`PR_SET_NO_NEW_PRIVS`), and it refuses to be setuid.
 
 mod answer;
+mod fanotify;
 mod request;
 mod run;
 mod shares;
@@ -36,11 +40,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use answer::write as write_answer;
+pub use fanotify::{MarkPlaces, PlaceVet};
 pub use request::REQUEST_BYTES_MAX;
 pub use run::OUTPUT_BYTES_MAX;
 pub use shares::REQUESTS_PER_USER_MAX;
-pub use vet::vet;
+pub use vet::{vet, vet_file, vet_mount};
 
+use fanotify::MarkedGroup;
 use run::Deadline;
 use shares::{HelperAnswer, RequestLock};
 use verbs::HelperVerb;
@@ -70,6 +76,12 @@ impl HelperLimits {
 /// send it at once, and one that does not cannot hold the connection.
 const REFUSED_REQUEST_WAIT: Duration = Duration::from_millis(100);
 
+/// What a request gives.
+enum HelperOutput {
+    Text(Vec<u8>),
+    Group(MarkedGroup),
+}
+
 /// A function that decides whether a program may be run, and returns its real path.
 pub type ProgramVet = fn(&std::path::Path) -> Result<PathBuf, String>;
 
@@ -85,6 +97,8 @@ pub struct Helper {
     pub shares: PathBuf,
     /// Decides which programs may be run.
     pub vet: ProgramVet,
+    /// Decides which file systems may be marked.
+    pub marks: MarkPlaces,
     /// Timeouts of the parts of a request.
     pub limits: HelperLimits,
 }
@@ -97,6 +111,12 @@ impl Helper {
             sys: PathBuf::from("/sys"),
             shares: PathBuf::from("/run/barograph-helper"),
             vet,
+            marks: MarkPlaces {
+                list: PathBuf::from("/etc/barograph/fanotify"),
+                mounts: PathBuf::from("/proc/self/mountinfo"),
+                vet_list: vet_file,
+                vet_mount,
+            },
             limits: HelperLimits::REAL,
         }
     }
@@ -106,7 +126,7 @@ impl Helper {
     pub fn serve(&self, input: impl AsFd, output: impl AsFd) -> bool {
         let place = shares::place(&self.shares, &input);
         let answer = match &place {
-            Ok(_held) => self.answer(input),
+            Ok(_held) => self.output(input),
             Err(reason) => {
                 // If a request were left unread when the socket closes, the answer would be lost
                 // with it.
@@ -114,12 +134,29 @@ impl Helper {
                 Err(reason.clone())
             }
         };
+        let answer = match answer {
+            Ok(HelperOutput::Text(text)) => Ok(text),
+            Ok(HelperOutput::Group(MarkedGroup { group, lacks })) => {
+                match answer::hand_over(&output, group.as_fd(), &lacks, self.limits.answer) {
+                    Ok(()) => return true,
+                    Err(reason) => Err(reason),
+                }
+            }
+            Err(reason) => Err(reason),
+        };
         write_answer(output, &answer, self.limits.answer) && answer.is_ok()
     }
 
-    fn answer(&self, input: impl AsFd) -> HelperAnswer {
+    fn output(&self, input: impl AsFd) -> Result<HelperOutput, String> {
         let line = request::read(input, self.limits.request)?;
-        let (verb, argument) = request::parse(&line, self.verbs)?;
+        match request::device_number(&line)? {
+            Some(device) => self.marks.open(device).map(HelperOutput::Group),
+            None => self.answer(&line).map(HelperOutput::Text),
+        }
+    }
+
+    fn answer(&self, line: &[u8]) -> HelperAnswer {
+        let (verb, argument) = request::parse(line, self.verbs)?;
         let device = match verb.takes_device {
             true => Some(request::device(argument, &self.sys)?),
             false if argument.is_empty() => None,

@@ -7,7 +7,7 @@ use barograph_helper::{Helper, verbs};
 const USAGE: &str = "\
 usage: barograph-helper
 
-Reads one line `VERB` or `VERB DEVICE` from standard input, answers on standard output with a line
+Reads one line `VERB` or `VERB ARGUMENT` from standard input, answers on standard output with a line
 `ok` and what was asked for, or a line `error: REASON`, and ends. It is started by a systemd socket,
 by sudo, or by an agent that is root; it is never setuid.
 

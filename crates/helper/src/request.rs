@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
+use crate::fanotify;
 use crate::run::{Deadline, ready};
 use crate::verbs::HelperVerb;
 
@@ -43,18 +44,29 @@ pub(crate) fn read(input: impl AsFd, within: Duration) -> Result<Vec<u8>, String
     }
 }
 
+/// The argument of a request for a fanotify group; `None` for other requests.
+pub(crate) fn device_number(line: &[u8]) -> Result<Option<&str>, String> {
+    let (name, argument) = words(line)?;
+    Ok((name == fanotify::VERB).then_some(argument))
+}
+
 /// Parses the verb and its argument, which is empty if there is none.
 pub(crate) fn parse<'a>(
     line: &'a [u8],
     verbs: &'static [HelperVerb],
 ) -> Result<(&'static HelperVerb, &'a str), String> {
+    let (name, argument) = words(line)?;
+    let verb = verbs.iter().find(|verb| verb.name == name);
+    Ok((verb.ok_or("no such verb")?, argument))
+}
+
+/// The first word of a request, and the rest.
+fn words(line: &[u8]) -> Result<(&str, &str), String> {
     // A request is text without control characters, so that no later message has to escape it.
     let is_plain = line.iter().all(|b| (b' '..=b'~').contains(b));
     let text = std::str::from_utf8(line).ok().filter(|_| is_plain);
     let text = text.ok_or("a request is printable ASCII")?;
-    let (name, argument) = text.split_once(' ').unwrap_or((text, ""));
-    let verb = verbs.iter().find(|verb| verb.name == name);
-    Ok((verb.ok_or("no such verb")?, argument))
+    Ok(text.split_once(' ').unwrap_or((text, "")))
 }
 
 /// The path in `/dev` of a whole disk, from its name in `/sys/block`.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::fanotify;
+
 /// One kind of request.
 #[derive(Clone, Copy, Debug)]
 pub struct HelperVerb {
@@ -98,7 +100,7 @@ pub const VERBS: &[HelperVerb] = &[
     },
 ];
 
-/// The output of `--verbs`: each verb and its program.
+/// The output of `--verbs`: each verb and its program, and what needs none.
 pub fn table(verbs: &[HelperVerb]) -> String {
     let mut text = String::new();
     for verb in verbs {
@@ -112,5 +114,6 @@ pub fn table(verbs: &[HelperVerb]) -> String {
             verb.name, verb.help
         ));
     }
+    text.push_str(fanotify::HELP);
     text
 }

@@ -10,6 +10,8 @@
     reason = "helpers of tests fail as tests do; clippy sees only functions marked as tests"
 )]
 
+mod marks;
+
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -62,7 +64,7 @@ impl Socket {
 #[test]
 fn hostile_requests_through_a_real_socket() {
     let long = [b"smart ".as_slice(), &[b'a'; 4096], b"\n"].concat();
-    let requests: [&[u8]; 20] = [
+    let requests: [&[u8]; 26] = [
         b"",
         b"\n",
         b"smart",
@@ -82,6 +84,12 @@ fn hostile_requests_through_a_real_socket() {
         b"/bin/sh\n",
         b"gpfs",
         b"bmc-power raw 0x00 0x02\n",
+        b"fanotify\n",
+        b"fanotify /\n",
+        b"fanotify 0:0\n",
+        b"fanotify 8:1 /\n",
+        b"fanotify 99999999999:1\n",
+        b"fanotify 8:\xff\n",
         &long,
     ];
     let socket = Socket::listen(requests.len());
@@ -222,6 +230,7 @@ impl Fake {
             sys: dir.path().join("sys"),
             shares: dir.path().join("shares"),
             vet: anything,
+            marks: Helper::real().marks,
             limits: HelperLimits {
                 request: Duration::from_secs(20),
                 run: Duration::from_millis(run_ms),

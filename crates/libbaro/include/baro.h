@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 #define BARO_VERSION_MAJOR 1
-#define BARO_VERSION_MINOR 5
+#define BARO_VERSION_MINOR 7
 
 /* The library's version: major << 16 | minor. */
 uint32_t baro_version(void);
@@ -56,6 +56,7 @@ uint32_t baro_version(void);
 #define BARO_E_BUSY -7     /* in use by another thread, or the agent is busy: try again later */
 #define BARO_E_TOO_LONG -8 /* a put that is longer than its value may be (since 1.4) */
 #define BARO_E_INTERNAL -9 /* a defect of barograph */
+#define BARO_E_DATA -10    /* a packed array cannot be read, or not as precisely (since 1.7) */
 
 /* Returns the last error of this thread and its remedy; never null, at most 1,023 bytes. The text
  * is unchanged until three more errors have happened in the thread; its memory is valid as long as
@@ -553,6 +554,72 @@ baro_subscription_t *baro_subscribe(const baro_node_t *node, const char *pattern
 int baro_subscription_next(baro_subscription_t *subscription, int64_t timeout_ns, const baro_update_t **update);
 void baro_subscription_close(baro_subscription_t *subscription);
 
+/* ---- File events, since 1.6 ----
+ *
+ *   baro_event_filter_t filter = BARO_EVENT_FILTER_INIT;
+ *   filter.kinds = "close_write,rename";
+ *   filter.glob = "*.h5";
+ *   baro_event_feed_t *feed = baro_event_open(node, &filter);
+ *   const baro_event_t *event;
+ *   while (baro_event_next(feed, 1000000000, &event) == BARO_OK)
+ *       if (event->gap == NULL)
+ *           printf("%s %s\n", event->kind, event->path);
+ *   baro_event_close(feed); */
+
+typedef struct baro_event_feed baro_event_feed_t; /* for one thread at a time */
+
+/* The events that are wanted, and where the feed begins. Start from BARO_EVENT_FILTER_INIT; a
+ * field that is 0 or null means all events, and new ones only. */
+typedef struct {
+    size_t size;        /* of this struct */
+    const char *kinds;  /* kinds of events, "create,unlink" */
+    const char *path;   /* file or directory: events of it and of what is below it; any bytes */
+    const char *glob;   /* pattern of the path, with * (slashes included) and ? */
+    const char *source; /* name of one watch */
+    int64_t since_ns;   /* past events from this time on, ns since the epoch */
+    const char *after;  /* a text of baro_event_position: what came after it */
+} baro_event_filter_t;
+
+#define BARO_EVENT_FILTER_INIT {sizeof(baro_event_filter_t), NULL, NULL, NULL, NULL, 0, NULL}
+
+/* A file event, or a gap in the feed; valid, with everything that it points to, until the next call
+ * of baro_event_next or baro_event_close. Later versions add fields at the end. Texts are never
+ * null but for gap; numbers that are unknown are -1. */
+typedef struct {
+    const char *kind;     /* "create", "close_write", "rename", ...: docs/reference/event-format.md */
+    const char *source;   /* name of the watch */
+    uint64_t index;       /* number of the event in its source; of a gap, of the event before it */
+    int64_t ts;           /* ns since the epoch; 0 for a gap */
+    const char *path;     /* bytes, of any encoding, and a zero byte */
+    size_t path_bytes;    /* without the zero byte */
+    const char *old_path; /* before a rename; else empty */
+    size_t old_path_bytes;
+    int64_t size;     /* of the file after the event, in bytes */
+    int64_t uid;      /* user that caused the event */
+    int64_t gid;      /* group of that user */
+    const char *job;  /* job that caused the event; empty if it is unknown */
+    int is_directory; /* 1 if it happened to a directory */
+    int is_complete;  /* 0 if the path lacks its beginning */
+    int is_reconciled; /* 1 if comparing has found the event later */
+    const char *gap;  /* null for an event; else the reason why events are missing here */
+    uint64_t before;  /* of a gap: number of the event after it; 0 if there is none yet */
+    uint64_t missing; /* of a gap: how many events are missing; 0 if that is not known */
+} baro_event_t;
+
+/* Follows the file events that this process may read, across restarts of the agent: each event
+ * once, in the order of its source. filter may be null. The node may be closed before the feed. If
+ * the process forks, parent and child each have the whole feed from there on. Returns null on
+ * error. */
+baro_event_feed_t *baro_event_open(const baro_node_t *node, const baro_event_filter_t *filter);
+/* Returns the next event or gap; waits for it about timeout_ns; 0 or less means no wait. If none
+ * came, returns BARO_NOTHING and sets *event to null. */
+int baro_event_next(baro_event_feed_t *feed, int64_t timeout_ns, const baro_event_t **event);
+/* Returns the place after the last event as a text to keep: a feed that is opened with it as
+ * `after`, by any process, leaves nothing out. Valid until the next call of baro_event_next or
+ * baro_event_close; null on error. */
+const char *baro_event_position(const baro_event_feed_t *feed);
+void baro_event_close(baro_event_feed_t *feed);
+
 /* ---- SQL ---- */
 
 /* Types of cells: BARO_INT (also for bools), BARO_FLOAT, BARO_TEXT (also for JSON, and for arrays
@@ -580,6 +647,54 @@ size_t baro_table_columns(const baro_table_t *table);
 const char *baro_table_name(const baro_table_t *table, size_t column);
 /* A cell; BARO_NULL beyond the table. */
 baro_cell_t baro_table_cell(const baro_table_t *table, size_t row, size_t column);
+
+/* ---- Packed arrays (since 1.7) ---- */
+
+/* An array that `baro data pack` or barograph.progressive.pack has made; it is read as precisely as
+ * is asked for. No agent is needed. */
+typedef struct baro_array baro_array_t;
+
+typedef struct {
+    uint32_t axes;        /* 1 to 4 */
+    uint32_t value_bytes; /* 4: float, 8: double */
+    uint64_t dims[4];     /* lengths of the axes, the last one that of values side by side; 0 after it */
+    uint32_t buckets;     /* number of buckets */
+    int is_exact;         /* 1 if all buckets together give back every bit */
+    double min, max;      /* of the values that are not missing; 0 if all are */
+    uint64_t missing;     /* number of values that are no numbers, infinite, or the fill value */
+} baro_array_info_t;
+
+/* A bucket, with the errors of a reading of it and all before it. */
+typedef struct {
+    uint64_t bytes;
+    double rmse;     /* root mean square of the differences, in the unit of the values */
+    double linf;     /* largest absolute difference, in the unit of the values */
+    double nrmse;    /* rmse as a share of the range of the values */
+    double psnr;     /* 20 log10 of the range over rmse, in dB; infinite if nothing differs */
+    double psnr_max; /* the same with the largest magnitude in place of the range */
+} baro_bucket_t;
+
+/* Opens a file, of which only the header is read now. No descriptor stays open: each reading opens
+ * the file again, and fails if it has become another array. Returns null on error. */
+baro_array_t *baro_array_open(const char *path);
+/* Opens an array of `count` bytes, which are copied. Returns null on error. */
+baro_array_t *baro_array_of_bytes(const void *bytes, size_t count);
+void baro_array_close(baro_array_t *array);
+int baro_array_info(const baro_array_t *array, baro_array_info_t *info);
+/* Describes the bucket of an index; BARO_E_ARGUMENT beyond the last one. */
+int baro_array_bucket(const baro_array_t *array, uint32_t index, baro_bucket_t *bucket);
+/* Reads values within an error into memory of the caller, in C order. `error` is "nrmse=1e-4",
+ * "psnr=80", "psnr_max=80" or "linf=0.1", and null for all of the array; bounds of a mean are those
+ * of the whole array. `region` has the start and the end of a range for each axis, and is null for
+ * all values; only its blocks are read. `count` is the number of values for which there is room, at
+ * least those of the region. The work is shared by `threads` threads (0 and 1: the caller alone),
+ * which end before the function returns. *buckets, unless null, becomes the number of buckets that
+ * were read. After an error the values are as they were. BARO_E_DATA if the file cannot be read, is
+ * damaged, or has no reading within the error; _f32 returns BARO_E_TYPE for an array of doubles. */
+int baro_array_read_f64(const baro_array_t *array, const char *error, const uint64_t *region,
+                        double *values, size_t count, uint32_t threads, uint32_t *buckets);
+int baro_array_read_f32(const baro_array_t *array, const char *error, const uint64_t *region,
+                        float *values, size_t count, uint32_t threads, uint32_t *buckets);
 
 #ifdef __cplusplus
 }

@@ -12,7 +12,9 @@
     reason = "the C ABI: pointers from callers; each block says what it relies on"
 )]
 
+mod array;
 mod calls;
+mod events;
 mod fire;
 mod guard;
 mod handles;
@@ -24,7 +26,7 @@ mod subscribe;
 
 /// The version of `baro.h` that this library implements: major in the upper half, minor in the
 /// lower. Within a major version, an older header works with a newer library.
-pub const VERSION: u32 = 1 << 16 | 5;
+pub const VERSION: u32 = 1 << 16 | 7;
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]

@@ -7,8 +7,10 @@
 )]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod array;
 mod build;
 mod calls;
+mod events;
 mod guest;
 mod programs;
 mod shim;

@@ -13,6 +13,7 @@ mod control;
 mod cut;
 mod descriptor;
 mod hash;
+mod host;
 mod level;
 mod near;
 mod past;
@@ -39,6 +40,7 @@ pub use descriptor::{
     table_name,
 };
 pub use hash::fnv1a;
+pub use host::{is_http, is_local_http, is_loopback};
 pub use level::Level;
 pub use near::{NEAR_MAX, near};
 pub use past::{Past, PastRequest, PastSamples, PastSeries, SAMPLE_BYTES, Span, unbounded};

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use barograph_archive::{PartInfo, PartKind};
 use barograph_stream::{
     ACTIONS_COLUMNS, ACTIONS_DOCUMENT, CLUSTER_INSIGHTS_COLUMNS, CLUSTER_INSIGHTS_DOCUMENT,
-    FORECASTS_COLUMNS, FORECASTS_DOCUMENT, INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, KNOBS_COLUMNS,
-    KNOBS_DOCUMENT, PEERS_COLUMNS, PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT,
-    PUBLICATIONS_COLUMNS, PUBLICATIONS_DOCUMENT, QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT,
-    SOURCES_COLUMNS, SOURCES_DOCUMENT, SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SegmentReader,
-    SegmentState, WATCHES_COLUMNS, WATCHES_DOCUMENT,
+    DECISIONS_COLUMNS, DECISIONS_DOCUMENT, FORECASTS_COLUMNS, FORECASTS_DOCUMENT, INSIGHTS_COLUMNS,
+    INSIGHTS_DOCUMENT, INTERFERENCE_COLUMNS, INTERFERENCE_DOCUMENT, KNOBS_COLUMNS, KNOBS_DOCUMENT,
+    PEERS_COLUMNS, PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
+    PUBLICATIONS_DOCUMENT, QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT, SOURCES_COLUMNS,
+    SOURCES_DOCUMENT, SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SegmentReader, SegmentState,
+    WATCHES_COLUMNS, WATCHES_DOCUMENT,
 };
 use rusqlite::Result;
 
@@ -30,7 +31,7 @@ use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 22] = [
+pub(crate) static SYSTEM: [Listing; 24] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -153,6 +154,14 @@ pub(crate) static SYSTEM: [Listing; 22] = [
     },
     CALLS,
     Listing {
+        name: "decisions",
+        kind: "system",
+        help: "the newest decisions of controllers: how much was to be read and with which I/O weight, why, and what came of it",
+        columns: DECISIONS_COLUMNS,
+        arguments: &[],
+        produce: |live, _| private_and_per_scope(live, DECISIONS_DOCUMENT, DECISIONS_COLUMNS),
+    },
+    Listing {
         name: "knobs",
         kind: "system",
         help: "values of running programs that can be set, with their bounds",
@@ -178,6 +187,15 @@ pub(crate) static SYSTEM: [Listing; 22] = [
         columns: POLICIES_COLUMNS,
         arguments: &[],
         produce: |live, _| document(live, POLICIES_DOCUMENT, POLICIES_COLUMNS),
+    },
+    // A row for each device, and one for each writer on it.
+    Listing {
+        name: "interference",
+        kind: "system",
+        help: "the forecast bandwidth of each device, and the schedules of those who write to it",
+        columns: INTERFERENCE_COLUMNS,
+        arguments: &[],
+        produce: |live, _| document(live, INTERFERENCE_DOCUMENT, INTERFERENCE_COLUMNS),
     },
     CALLS_BEFORE,
     RULES_BEFORE,

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use barograph_archive::{ArchiveRank, CopyTarget, KeepConfig, Neighbours};
+use barograph_archive::{ArchiveRank, CopyTarget, EventReader, KeepConfig, Neighbours};
 use barograph_model::{ConfigError, NS_PER_S, Selector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,6 +92,11 @@ pub struct ArchiveConfig {
     #[serde(skip)]
     #[schemars(skip)]
     pub neighbours: Neighbours,
+    /// The reader of file events, with which sealed files of applications and of other nodes have
+    /// columns for them; not part of the configuration file.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub events: Option<Arc<dyn EventReader>>,
 }
 
 impl Default for ArchiveConfig {
@@ -122,6 +128,7 @@ impl Default for ArchiveConfig {
             rank: ArchiveRank::Own,
             copies: None,
             neighbours: Neighbours::default(),
+            events: None,
         }
     }
 }
@@ -150,6 +157,8 @@ impl ArchiveConfig {
             free_bytes_min: self.free_bytes_min,
             rank: self.rank,
             neighbours: self.neighbours.clone(),
+            // Sources of events are in the scopes of their readers.
+            events: (self.events.clone()).filter(|_| self.rank == ArchiveRank::Guest),
             // Applications' history may take as much as the node's own.
             guests_bytes_max: self.bytes_max,
             keep: KeepConfig {

@@ -225,9 +225,7 @@ impl Forecasts {
         if let Some(total) = &total {
             shape = self.totals.shape(total, &labels);
         }
-        let projections = document::projections_of(descriptor);
-        let projections = projections
-            .and_then(|of| streams.declare_sized(&of, Some(DEPTH), Some(PROJECTION_BYTES_MAX)));
+        let projections = declare_projections(descriptor, streams);
         let index = key.0 as usize;
         if self.by_key.len() <= index {
             self.by_key.resize_with(index + 1, || None);
@@ -475,6 +473,13 @@ impl Forecasts {
             }
         }
     }
+}
+
+/// Declares the stream in which the projections of a stream are published; [`None`] if there is no
+/// room for it, or its name would be too long.
+pub fn declare_projections(of: &Descriptor, streams: &mut Streams<'_>) -> Option<StreamKey> {
+    let projections = document::projections_of(of)?;
+    streams.declare_sized(&projections, Some(DEPTH), Some(PROJECTION_BYTES_MAX))
 }
 
 impl Followed {

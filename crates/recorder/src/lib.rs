@@ -24,7 +24,9 @@ pub use copies::{ScopeCopies, ScopeTarget};
 pub use documents::{
     ArchiveDocument, DOCUMENTS_NS, name_archive, publish, publish_private, publish_rendered,
 };
-pub use forecasts::{ForecastConfig, ForecastRoom, Forecasts, PROJECT_NS, PredictedReach};
+pub use forecasts::{
+    ForecastConfig, ForecastRoom, Forecasts, PROJECT_NS, PredictedReach, declare_projections,
+};
 pub use histories::ScopeHistories;
 pub use history::{History, PrepareArchive};
 pub use outputs::Outputs;

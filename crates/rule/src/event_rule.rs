@@ -12,6 +12,7 @@ mod glob;
 mod index;
 mod known;
 mod limits;
+mod literals;
 mod markdown;
 mod recent;
 mod rules;
@@ -33,7 +34,7 @@ pub use rules::EventRules;
 pub use schedule::RuleSchedule;
 pub use statement::EventRuleStatement;
 pub(crate) use statement::action_limits;
-pub use work::RuleWork;
+pub use work::{RuleContainer, RuleWork};
 
 use barograph_statement::Expr;
 

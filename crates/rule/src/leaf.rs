@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use barograph_model::Selector;
+use barograph_model::{FORECAST_PREFIX, Selector};
 use barograph_statement::ast;
 
 use barograph_statement::{
@@ -15,7 +15,7 @@ use barograph_statement::{
 pub(crate) const RULE_FUNCTIONS_MAX: usize = 16;
 /// The names of all functions, for messages.
 pub(crate) const FUNCTIONS: &str = "latest, age, absent, rate, delta, avg_over, min_over, max_over, \
-     count_over, ago, label";
+     count_over, ago, forecast, forecast_low, forecast_high, label";
 
 /// The function that a leaf computes of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,11 @@ pub(crate) enum LeafFunction {
     Max,
     Count,
     Ago,
+    /// The value that is expected after the length of time.
+    Forecast,
+    /// The lower and the upper end of the interval in which it is expected.
+    ForecastLow,
+    ForecastHigh,
     /// No stream: a label of the subject.
     Label,
 }
@@ -47,6 +52,9 @@ impl LeafFunction {
             "max_over" => Self::Max,
             "count_over" => Self::Count,
             "ago" => Self::Ago,
+            "forecast" => Self::Forecast,
+            "forecast_low" => Self::ForecastLow,
+            "forecast_high" => Self::ForecastHigh,
             "label" => Self::Label,
             _ => return None,
         })
@@ -59,7 +67,15 @@ impl LeafFunction {
 
     /// Whether it needs points of the past.
     pub(crate) fn is_windowed(self) -> bool {
-        self.is_timed() && self != Self::Absent
+        self.is_timed() && self != Self::Absent && !self.is_forecast()
+    }
+
+    /// Whether it reads the forecast of its stream.
+    pub(crate) fn is_forecast(self) -> bool {
+        matches!(
+            self,
+            Self::Forecast | Self::ForecastLow | Self::ForecastHigh
+        )
     }
 }
 
@@ -162,7 +178,11 @@ impl StreamFunctions {
             None => 0,
             Some(length) => length_ns(length)?,
         };
-        let selector = Selector::parse(stream)?;
+        let selector = match of.is_forecast() {
+            // A forecast is a stream too, beside the one that is forecast.
+            true => Selector::parse(&format!("{FORECAST_PREFIX}{stream}"))?,
+            false => Selector::parse(stream)?,
+        };
         let text = match length {
             None => format!("{name}('{stream}')"),
             Some(length) => format!("{name}('{stream}', '{length}')"),

@@ -71,8 +71,8 @@ pub use event_rule::{
     ACTION_FIELDS, ActionDelivery, ActionLimits, ActionRate, COUNT_POINTS_MAX, EVENT_RULE_COLUMNS,
     EVENT_RULE_KINDS, EventFacts, EventFiring, EventRule, EventRuleLimits, EventRuleReport,
     EventRuleStatement, EventRules, Explanation, ExplanationOutcome, MarkdownFault, MarkdownRule,
-    QuietTime, RecentActions, RecentActionsLimits, RowDifference, RuleSchedule, RuleWork,
-    StartedAction, check_rule_markdown,
+    QuietTime, RecentActions, RecentActionsLimits, RowDifference, RuleContainer, RuleSchedule,
+    RuleWork, StartedAction, check_rule_markdown,
 };
 pub use limits::RuleLimits;
 

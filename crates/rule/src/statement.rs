@@ -9,7 +9,7 @@ use barograph_statement::{
     length_ns, statement_head,
 };
 
-use crate::event_rule::{RuleWork, action_limits};
+use crate::event_rule::{ActionLimits, RuleWork, action_limits};
 use crate::leaf::{LeafFunction, StreamFunctions};
 use crate::subject::{FiringPayload, RuleAction, RuleDefinition, TextPiece};
 
@@ -53,16 +53,17 @@ pub(crate) fn parse(sql: &str) -> Result<RuleStatement, StatementError> {
     }
 }
 
-/// What a `CREATE RULE` on streams does in place of a call; `None` of another statement.
+/// What a `CREATE RULE` on streams does in place of a call, and the limits on doing it; `None` of
+/// another statement.
 ///
 /// # Errors
 ///
 /// The text is no statement on rules on streams.
-pub fn work_of_condition(sql: &str) -> Result<Option<RuleWork>, StatementError> {
+pub fn work_of_condition(sql: &str) -> Result<Option<(RuleWork, ActionLimits)>, StatementError> {
     let RuleStatement::Create { definition, .. } = parse(sql)? else {
         return Ok(None);
     };
-    Ok(definition.action.map(|action| action.work))
+    Ok(definition.action.map(|action| (action.work, action.limits)))
 }
 
 fn create(mut words: StatementWords, sql: &str) -> Result<RuleDefinition, StatementError> {
@@ -132,24 +133,28 @@ fn acting(
     (name, help, sql): (Name, String, &str),
     condition: &ast::Expr,
 ) -> Result<RuleDefinition, StatementError> {
-    let work = RuleWork::parse(&mut words, &|text| {
+    let mut work = RuleWork::parse(&mut words, &|text| {
         let pieces = pieces(text)?;
         let labels = pieces
             .iter()
             .filter(|piece| matches!(piece, TextPiece::Label(_)));
         Ok(labels.count())
     })?;
-    let call = match &work {
-        RuleWork::Run { program, .. } => format!("run {program}"),
-        RuleWork::Post { url, body } => {
-            if url.contains(['{', '}']) || body.is_some() {
-                return Err(StatementError::new(
-                    "a condition posts JSON of its own to a fixed address: leave out BODY and braces",
-                ));
-            }
-            format!("post {url}")
-        }
+    let wrong = match &work {
+        RuleWork::Run { .. } | RuleWork::Mail { .. } => None,
+        RuleWork::Post { url, body } => (url.contains(['{', '}']) || body.is_some()).then_some(
+            "a condition posts JSON of its own to a fixed address: leave out BODY and braces",
+        ),
+        RuleWork::Copy { .. }
+        | RuleWork::Move { .. }
+        | RuleWork::Delete { .. }
+        | RuleWork::Mark { .. } => Some("a condition has no file: use RUN, or a rule ON EVENT"),
+        RuleWork::Call { .. } => Some("write CALL in place of THEN CALL"),
     };
+    if let Some(text) = wrong {
+        return Err(StatementError::new(text));
+    }
+    let call = work.summary();
     let (cooldown_ns, limits) = action_limits(&mut words)?;
     words.end()?;
     if limits.breaker.is_some() {
@@ -168,13 +173,13 @@ fn acting(
         leaves: leaves.all,
         call,
         action: Some(RuleAction {
-            arguments: match &work {
-                RuleWork::Run { arguments, .. } => {
-                    let arguments = arguments.iter().map(|text| pieces(text));
-                    let arguments: Result<_, String> = arguments.collect();
-                    arguments.map_err(StatementError::new)?
-                }
+            texts: match &work {
                 RuleWork::Post { .. } => Vec::new(),
+                _ => {
+                    let texts = work.texts().into_iter().map(|text| pieces(text));
+                    let texts: Result<_, String> = texts.collect();
+                    texts.map_err(StatementError::new)?
+                }
             },
             work,
             limits,

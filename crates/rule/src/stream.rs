@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use barograph_model::{Descriptor, Kind, Quality, Sample, StreamKey, ValueType};
+use barograph_model::{
+    Descriptor, FORECAST_PREFIX, Kind, Quality, Sample, StreamKey, Value, ValueType,
+};
 
 use crate::RuleLimits;
 use crate::leaf::LeafWakes;
@@ -28,6 +30,8 @@ pub(crate) struct RuleStream {
     /// The scope that it is of (`u1000`, `all`); empty for the streams of a node itself.
     pub scope: Arc<str>,
     pub newest: Option<Newest>,
+    /// The newest value, if the stream is a forecast.
+    pub said: Option<Value>,
     pub readers: Vec<StreamUse>,
     /// Windows, each with the number of leaves of subjects that use it.
     windows: Vec<(StreamWindow, u32)>,
@@ -51,6 +55,7 @@ impl RuleStream {
             is_of_cluster,
             scope: Arc::clone(scope),
             newest: None,
+            said: None,
             readers: Vec::new(),
             windows: Vec::new(),
         }
@@ -148,6 +153,9 @@ impl RuleStreams {
             now -= window.len();
             window.push(&sight, points_max);
             now += window.len();
+        }
+        if stream.descriptor.name.as_str().starts_with(FORECAST_PREFIX) {
+            stream.said = Some(sample.value.clone());
         }
         stream.newest = Some(Newest {
             ts: sample.ts,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use barograph_model::{
-    CALL_PAYLOAD_BYTES_MAX, Descriptor, Labels, NS_PER_S, Name, StreamKey, fnv1a,
+    CALL_PAYLOAD_BYTES_MAX, Descriptor, Labels, NS_PER_S, Name, StreamKey, fnv1a, predicted_sample,
 };
 use serde_json::{Map, Value as Json};
 
@@ -65,8 +65,8 @@ pub(crate) struct RuleDefinition {
 #[derive(Debug)]
 pub(crate) struct RuleAction {
     pub work: RuleWork,
-    /// The arguments of a program, with labels of the subject.
-    pub arguments: Vec<Vec<TextPiece>>,
+    /// The texts of the work that have labels of the subject in braces.
+    pub texts: Vec<Vec<TextPiece>>,
     pub limits: ActionLimits,
 }
 
@@ -273,12 +273,8 @@ impl RuleSubject {
             return Ok(None);
         };
         let mut work = action.work.clone();
-        if let RuleWork::Run { arguments, .. } = &mut work {
-            let filled = action
-                .arguments
-                .iter()
-                .map(|pieces| self.fill(pieces, "RUN"));
-            *arguments = filled.collect::<Result<_, _>>()?;
+        for (text, pieces) in work.texts().into_iter().zip(&action.texts) {
+            *text = self.fill(pieces, "THEN")?;
         }
         Ok(Some(FiredAction {
             work,
@@ -375,6 +371,12 @@ fn of_stream(leaf: &StreamFunction, stream: &RuleStream, now_ns: i64) -> (SqlVal
         }
         _ => {}
     }
+    if leaf.of.is_forecast() {
+        return (
+            expected(leaf, stream, now_ns).map_or(SqlValue::Null, SqlValue::Real),
+            None,
+        );
+    }
     let Some(window) = stream.window(leaf.ns) else {
         return (SqlValue::Null, None);
     };
@@ -398,6 +400,21 @@ fn of_stream(leaf: &StreamFunction, stream: &RuleStream, now_ns: i64) -> (SqlVal
         _ => window.max(seen_ns, is_whole),
     };
     (val, Some(over_ns))
+}
+
+/// What a forecast says of the time that is the leaf's length from now; `None` where it says
+/// nothing: its projection ends before, or its error is unknown.
+fn expected(leaf: &StreamFunction, stream: &RuleStream, now_ns: i64) -> Option<f64> {
+    let looked_ns = stream.newest.as_ref()?.seen_ns;
+    let at_ns = now_ns.saturating_add(leaf.ns);
+    let sample = predicted_sample(stream.said.as_ref()?, looked_ns, at_ns)?;
+    let (value, error) = (sample.value.as_f64()?, f64::from(sample.error));
+    let value = match leaf.of {
+        LeafFunction::ForecastLow => value - error,
+        LeafFunction::ForecastHigh => value + error,
+        _ => value,
+    };
+    value.is_finite().then_some(value)
 }
 
 fn json(val: &SqlValue) -> Json {

@@ -15,6 +15,7 @@ use crate::config::{IngestConfig, NodeInfo, ServerLimits};
 use crate::control::Control;
 use crate::counts::RequestCounters;
 use crate::deliver::{AnswerAccount, Delivery, deliver};
+use crate::event_feed::EventFeeds;
 use crate::fault::Fault;
 use crate::rights::{AccessWay, Token};
 use crate::share::{ClientPlaces, ClientShare, HeldPlace};
@@ -28,6 +29,9 @@ pub(crate) const STATEMENTS_MAX: usize = 2;
 pub(crate) const TESTS_MAX: usize = 4;
 /// Most calls that run, or are waited for, at once in each room; more are refused as busy.
 pub(crate) const FIRES_MAX: usize = 32;
+/// Most plans and reports of readers that are worked on at once in each room; more are refused as
+/// busy.
+pub(crate) const PLANS_MAX: usize = 16;
 /// Most writes that are parsed and applied at once in each room; more are refused as busy.
 pub(crate) const INGESTS_MAX: usize = 8;
 
@@ -42,6 +46,8 @@ pub(crate) struct App {
     pub past: Arc<dyn Past>,
     pub control: Arc<dyn Control>,
     pub ingest: Option<IngestConfig>,
+    /// The file events of the node; `None` if none are recorded.
+    pub events: Option<Arc<dyn EventFeeds>>,
     pub info: NodeInfo,
     pub http: Option<String>,
     pub token: Token,
@@ -64,6 +70,7 @@ pub(crate) struct RequestRoom {
     pub statements: Arc<ClientPlaces>,
     pub tests: Arc<ClientPlaces>,
     pub fires: Arc<ClientPlaces>,
+    pub plans: Arc<ClientPlaces>,
     pub watchers: Arc<ClientPlaces>,
     pub ingest: Arc<ClientPlaces>,
 }
@@ -80,6 +87,7 @@ impl RequestRoom {
             statements: of(STATEMENTS_MAX, STATEMENTS_MAX),
             tests: of(TESTS_MAX, TESTS_MAX / 2),
             fires: of(FIRES_MAX, FIRES_MAX / 4),
+            plans: of(PLANS_MAX, PLANS_MAX / 4),
             watchers: of(limits.watchers_max, limits.watchers_max.div_ceil(4)),
             ingest: of(INGESTS_MAX, INGESTS_MAX / 2),
         }

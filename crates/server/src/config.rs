@@ -11,6 +11,8 @@ use barograph_model::SqlLimits;
 use barograph_stream::StreamError;
 use thiserror::Error;
 
+use crate::event_feed::EventFeeds;
+
 /// Configuration of a server: its address, its limits, and its intake from other protocols.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -20,6 +22,8 @@ pub struct ServerConfig {
     pub limits: ServerLimits,
     /// Receiver of samples that other protocols write; `None` refuses all of them.
     pub ingest: Option<IngestConfig>,
+    /// The file events of the node; `None` if none are recorded.
+    pub events: Option<Arc<dyn EventFeeds>>,
 }
 
 /// The receiver of writes, and the ways on which they may come.
@@ -37,8 +41,8 @@ pub struct ServerLimits {
     /// Most connections at once for each listener; one user gets at most a quarter of them. One
     /// more is answered with 503 and closed.
     pub connections_max: usize,
-    /// Most watchers (`/api/v1/watch`) at once; one user gets at most a quarter of them. Keep it
-    /// below `connections_max`.
+    /// Most watchers (`/api/v1/watch`, `/api/v1/events`) at once; one user gets at most a quarter
+    /// of them. Keep it below `connections_max`.
     pub watchers_max: usize,
     /// Most streams that one watcher follows.
     pub watch_streams_max: usize,

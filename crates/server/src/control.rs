@@ -35,6 +35,25 @@ pub trait Control: Send + Sync {
         request: &serde_json::Value,
         asker: &RequestSender,
     ) -> Result<serde_json::Value, ControlFault>;
+    /// Plans how much a reader reads, and with which weight of its control group.
+    fn plan(
+        &self,
+        request: &serde_json::Value,
+        asker: &RequestSender,
+    ) -> Result<serde_json::Value, ControlFault>;
+    /// Takes in what came of a plan of the same user.
+    fn report(
+        &self,
+        request: &serde_json::Value,
+        asker: &RequestSender,
+    ) -> Result<serde_json::Value, ControlFault>;
+    /// The newest decisions of the sender's user; of all users if the sender has the right to
+    /// control.
+    fn decisions(
+        &self,
+        request: &serde_json::Value,
+        asker: &RequestSender,
+    ) -> Result<serde_json::Value, ControlFault>;
     /// Runs a read-only statement on nodes of the cluster, and waits for them for a bounded time.
     /// No name: all nodes that are known, this one included. Returns
     /// `{"columns": […], "rows": [[…]], "nodes": […]}`: the first column is the node, and `nodes`

@@ -12,9 +12,9 @@ use crate::blocking;
 use crate::fault::Fault;
 use crate::params::Params;
 use crate::request_body::body_of;
-use crate::rights::{AccessWay, PeerPid, check_control};
+use crate::rights::{AccessWay, PeerPid};
+use crate::sender::sender;
 use crate::share::ClientShare;
-use barograph_model::RequestSender;
 
 /// Most bytes of a body: twenty times the longest payload. As JSON in memory it takes many times as
 /// much.
@@ -28,24 +28,9 @@ pub(crate) async fn fire(
     Extension(pid): Extension<PeerPid>,
     request: Request,
 ) -> HandlerAnswer {
-    let via = match way {
-        AccessWay::ReadSocket => "read.sock",
-        AccessWay::ControlSocket => "control.sock",
-        AccessWay::Tcp | AccessWay::Stranger => "http",
-    };
-    // Over TCP a call needs the token; on `read.sock` the client's user decides which programs it
-    // may call.
-    let may_control = way != AccessWay::ReadSocket;
-    if may_control {
-        check_control(way, &app.token, request.headers())?;
-    }
+    // On `read.sock` the client's user decides which programs it may call.
+    let asker = sender((way, client, pid), &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;
-    let asker = RequestSender {
-        uid: client.0,
-        pid: pid.0,
-        via: via.into(),
-        may_control,
-    };
     let (bytes, claim) = body_of(request, &app).await?;
     if bytes.len() > BODY_BYTES_MAX {
         let fault = Fault::limit(format!("the body is larger than {BODY_BYTES_MAX} bytes"));

@@ -16,6 +16,8 @@ mod counts;
 mod declared;
 mod deliver;
 mod demand;
+mod event_feed;
+mod events;
 mod execute;
 mod export;
 mod fault;
@@ -27,9 +29,11 @@ mod json;
 mod listen;
 mod params;
 mod peer;
+mod planning;
 mod prometheus;
 mod request_body;
 mod rights;
+mod sender;
 mod server;
 mod share;
 mod site;
@@ -40,6 +44,7 @@ mod watch;
 pub use config::{IngestConfig, NodeInfo, ServerConfig, ServerError, ServerLimits};
 pub use control::{Control, HeldDemand};
 pub use counts::RequestCounts;
+pub use event_feed::{EventFeeds, EventMessage, EventMessages, EventQuery};
 pub use export::{
     ExportConfig, ExportCounts, ExportHeaders, ExportReceiver, ExportSelection, ExportStatus,
     Exporter, Exports,

@@ -22,16 +22,20 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::actions;
 use crate::api;
-use crate::app::{App, FIRES_MAX, INGESTS_MAX, RequestRoom, SMALL_ANSWERS_MAX, STATEMENTS_MAX};
+use crate::app::{
+    App, FIRES_MAX, INGESTS_MAX, PLANS_MAX, RequestRoom, SMALL_ANSWERS_MAX, STATEMENTS_MAX,
+};
 use crate::counts::{RequestCounters, RequestCounts};
 use crate::declared;
 use crate::demand;
+use crate::events;
 use crate::execute;
 use crate::fault::Fault;
 use crate::fire;
 use crate::history;
 use crate::ingest;
 use crate::listen::{self, Listeners};
+use crate::planning;
 use crate::prometheus::api as prometheus;
 use crate::rights::{AccessWay, PeerPid, Token, check_asker};
 use crate::share::{ClientPlaces, ClientShare};
@@ -83,6 +87,7 @@ impl Server {
             past,
             control,
             ingest: config.ingest,
+            events: config.events,
             info,
             http: http.map(|address| format!("http://{address}")),
             rooms: [RequestRoom::new(&limits), RequestRoom::new(&limits)],
@@ -237,6 +242,7 @@ fn start_threads(limits: &ServerLimits) -> Result<Runtime, ServerError> {
                 + SMALL_ANSWERS_MAX
                 + STATEMENTS_MAX
                 + FIRES_MAX
+                + PLANS_MAX
                 + INGESTS_MAX)
                 + TURNS_MAX,
         )
@@ -279,6 +285,7 @@ fn table() -> Vec<PathMethods> {
         ("/api/v1/latest", get(api::latest)),
         ("/api/v1/history", get(history::history)),
         ("/api/v1/watch", get(api::watch)),
+        ("/api/v1/events", get(events::events)),
         ("/api/v1/demand", get(demand::demand)),
         ("/api/v1/sources", get(api::sources)),
         (
@@ -309,6 +316,9 @@ fn table() -> Vec<PathMethods> {
         ),
         ("/api/v1/actions", post(actions::action)),
         (FIRE_PATH, post(fire::fire)),
+        ("/api/v1/control/plan", post(planning::plan)),
+        ("/api/v1/control/report", post(planning::report)),
+        ("/api/v1/control/decisions", post(planning::decisions)),
         ("/api/v1/sql", post(api::sql)),
         ("/api/v1/nodes/sql", post(api::nodes_sql)),
         ("/api/v1/query", both(prometheus::query)),

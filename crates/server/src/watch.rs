@@ -50,7 +50,7 @@ const TICK_BYTES: usize = 1 << 20;
 const BYE_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// The last message to a client of a server that stops.
-const BYE: &[u8] = b"event: bye\ndata: {}\n\n";
+pub(crate) const BYE: &[u8] = b"event: bye\ndata: {}\n\n";
 /// The comment that keeps a quiet connection open.
 pub(crate) const STILL_HERE: &[u8] = b": still here\n\n";
 

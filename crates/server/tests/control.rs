@@ -253,9 +253,20 @@ fn pages_of_other_sites() {
 }
 
 #[test]
-fn programs_are_called_by_those_who_may() {
+fn programs_are_called_and_readers_plan_for_themselves_by_those_who_may() {
+    for line in [
+        "POST /api/v1/fire",
+        "POST /api/v1/control/plan",
+        "POST /api/v1/control/report",
+        "POST /api/v1/control/decisions",
+    ] {
+        are_asked_by_those_who_may(line);
+    }
+}
+
+fn are_asked_by_those_who_may(line: &'static str) {
     let fixture = Fixture::new();
-    let (line, body) = ("POST /api/v1/fire", br#"{"name": "x"}"#);
+    let body = br#"{"name": "x"}"#;
     let (read, control) = (
         fixture.run_dir.read_socket(),
         fixture.run_dir.control_socket(),

@@ -172,6 +172,18 @@ impl Control for FakeControl {
         }
     }
 
+    fn plan(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
+        self.fire(request, asker)
+    }
+
+    fn report(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
+        self.fire(request, asker)
+    }
+
+    fn decisions(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
+        self.fire(request, asker)
+    }
+
     fn fire(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
         let kind = match request["name"].as_str() {
             Some("unknown") => ControlFaultKind::Unknown,
@@ -252,6 +264,7 @@ impl Fixture {
             http,
             limits,
             ingest,
+            events: None,
         };
         let past = past.unwrap_or_else(|| Arc::new(RingPast::new(run_dir.clone())));
         let server = Some(start_over(config, &run_dir, &clock, &sql, past).unwrap());

@@ -19,6 +19,7 @@ fn start_at(run_dir: &RunDir, http: Option<&str>) -> Result<Server, ServerError>
         http: http.map(|a| a.parse().unwrap()),
         limits: ServerLimits::default(),
         ingest: None,
+        events: None,
     };
     start(
         config,

@@ -84,4 +84,5 @@ pub use sources::peer::{Peer, PeerConfig, PeerMethod};
 pub use sources::process::ProcessConfig;
 pub use sources::{SourcesConfig, all_sources, source_names};
 pub use tier::{TierConfig, TierRule, tier_place};
+pub use util::handed_over::HelperGroup;
 pub use util::helper::HelperConfig;

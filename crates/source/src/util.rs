@@ -6,6 +6,7 @@ pub(crate) mod diskstats;
 pub(crate) mod faults;
 pub(crate) mod file;
 pub(crate) mod globs;
+pub(crate) mod handed_over;
 pub(crate) mod helper;
 pub(crate) mod identity;
 pub(crate) mod keyed;

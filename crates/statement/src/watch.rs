@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Keywords of the clauses. Each clause may appear once, in any order.
-const CLAUSES: [&str; 4] = ["READERS", "BY", "EVERY", "DIRECTORIES"];
+const CLAUSES: [&str; 5] = ["READERS", "BY", "EVERY", "THREADS", "DIRECTORIES"];
 const ON: &str = "ON '/data'";
 
 /// A statement on watches.
@@ -43,6 +43,8 @@ pub struct WatchText {
     pub collector: Option<String>,
     /// `EVERY '5 min'`: the time between two walks, in ns.
     pub every_ns: Option<i64>,
+    /// `THREADS 16`: threads of a walk; a number of at least 0.
+    pub threads: Option<f64>,
     /// `DIRECTORIES 1000000`: most directories; a number of at least 0.
     pub directories: Option<f64>,
 }
@@ -99,6 +101,7 @@ fn create(mut words: StatementWords) -> Result<WatchText, StatementError> {
             "READERS" => watch.readers = Some(words.text("READERS 'all'")?),
             "BY" => watch.collector = Some(words.text("BY 'inotify'")?),
             "EVERY" => watch.every_ns = Some(length_ns(&words.text("EVERY '5 min'")?)?),
+            "THREADS" => watch.threads = Some(words.number("THREADS 16")?),
             _ => watch.directories = Some(words.number("DIRECTORIES 1000000")?),
         }
     }
@@ -125,10 +128,11 @@ mod tests {
                         readers,
                         collector,
                         every_ns,
+                        threads,
                         directories,
                     } = watch;
                     format!(
-                        "{or_replace} {name} {path} {readers:?} {collector:?} {every_ns:?} {directories:?}"
+                        "{or_replace} {name} {path} {readers:?} {collector:?} {every_ns:?} {threads:?} {directories:?}"
                     )
                 }
                 Ok(WatchStatement::Drop { name, if_exists }) => format!("drop {name} {if_exists}"),
@@ -138,11 +142,11 @@ mod tests {
         };
         check(
             "CREATE WATCH a.b ON '/data'",
-            "false a.b /data None None None None",
+            "false a.b /data None None None None None",
         );
         check(
-            "create or replace watch a on '/x y' every '5 min' by 'scan' directories 10 readers 'all'",
-            r#"true a /x y Some("all") Some("scan") Some(300000000000) Some(10.0)"#,
+            "create or replace watch a on '/x y' every '5 min' by 'scan' threads 8 directories 10 readers 'all'",
+            r#"true a /x y Some("all") Some("scan") Some(300000000000) Some(8.0) Some(10.0)"#,
         );
         check("DROP WATCH IF EXISTS a", "drop a true");
         check(
@@ -159,7 +163,7 @@ mod tests {
         );
         check(
             "CREATE WATCH a ON '/d' NOW",
-            "expected READERS, BY, EVERY, DIRECTORIES or the end of the statement, found NOW",
+            "expected READERS, BY, EVERY, THREADS, DIRECTORIES or the end of the statement, found NOW",
         );
     }
 }

@@ -23,6 +23,8 @@ pub const ARCHIVE_DOCUMENT: &str = "archive.json";
 pub const FORECASTS_DOCUMENT: &str = "forecasts.json";
 /// One row per policy and stream that it governs.
 pub const POLICIES_DOCUMENT: &str = "policies.json";
+/// One row per device whose bandwidth is forecast, and one per writer on it.
+pub const INTERFERENCE_DOCUMENT: &str = "interference.json";
 /// Problems with the files of statements; empty if there are none.
 pub const STATEMENTS_DOCUMENT: &str = "statements.json";
 /// Addresses and version of the agent, and the directory of its archive.
@@ -52,6 +54,9 @@ pub const ACTIONS_DOCUMENT: &str = "actions.json";
 pub const HANDLERS_DOCUMENT: &str = "handlers.json";
 /// One row per call into programs of a scope, with its outcome.
 pub const CALLS_DOCUMENT: &str = "calls.json";
+
+/// One row per decision of a controller that the readers of a scope may read.
+pub const DECISIONS_DOCUMENT: &str = "decisions.json";
 
 /// Name and SQL type of each column of a table that SQL makes of a document. A column is the field
 /// of the same name in each row.
@@ -187,6 +192,46 @@ document_rows! {
 }
 
 document_rows! {
+    InterferenceRow, INTERFERENCE_COLUMNS of INTERFERENCE_DOCUMENT:
+    device: String = "TEXT",
+    writer: Option<String> = "TEXT",
+    periodic: Option<bool> = "BOOLEAN",
+    period_ns: Option<i64> = "INTEGER",
+    period_error_ns: Option<i64> = "INTEGER",
+    next_ts: Option<i64> = "INTEGER",
+    jitter_ns: Option<i64> = "INTEGER",
+    burst_bytes: Option<f64> = "REAL",
+    burst_bytes_spread: Option<f64> = "REAL",
+    bursts: Option<u64> = "INTEGER",
+    rate: Option<f64> = "REAL",
+    capacity: Option<f64> = "REAL",
+    capacity_source: Option<String> = "TEXT",
+    bandwidth: Option<f64> = "REAL",
+    error: Option<f64> = "REAL",
+    confidence: Option<f64> = "REAL",
+    follows: Option<String> = "TEXT",
+    reason: String = "TEXT",
+    ts: i64 = "INTEGER",
+    ;
+    steps: Vec<InterferenceStep>,
+    left_out: u64,
+}
+
+/// The bandwidth that is forecast for one step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InterferenceStep {
+    /// Time at which the step begins, in ns since the epoch.
+    pub ts: i64,
+    /// Bandwidth, in bytes per second.
+    pub bandwidth: f64,
+    /// Half width of its interval, in bytes per second.
+    pub error: f64,
+    /// The model that is followed.
+    pub follows: String,
+}
+
+document_rows! {
     PeersRow, PEERS_COLUMNS of PEERS_DOCUMENT:
     node: String = "TEXT",
     state: String = "TEXT",
@@ -298,6 +343,30 @@ document_rows! {
     due_ts: Option<i64> = "INTEGER",
     ended_ts: Option<i64> = "INTEGER",
     reason: String = "TEXT",
+}
+
+document_rows! {
+    DecisionsRow, DECISIONS_COLUMNS of DECISIONS_DOCUMENT:
+    #[serde(skip_serializing)]
+    scope: String = "TEXT",
+    id: u64 = "INTEGER",
+    plan: u64 = "INTEGER",
+    made_ts: i64 = "INTEGER",
+    controller: String = "TEXT",
+    device: String = "TEXT",
+    user: String = "TEXT",
+    label: String = "TEXT",
+    subject: String = "TEXT",
+    proposal: Json = "REAL",
+    value: Json = "REAL",
+    reason: String = "TEXT",
+    inputs: BTreeMap<String, Json> = "TEXT",
+    alternatives: Vec<Json> = "TEXT",
+    limits: Vec<Json> = "TEXT",
+    outcome: String = "TEXT",
+    outcome_reason: String = "TEXT",
+    effect: Option<Json> = "TEXT",
+    dropped: u64 = "INTEGER",
 }
 
 document_rows! {

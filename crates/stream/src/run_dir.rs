@@ -57,6 +57,23 @@ pub enum AgentSocket {
     Control,
 }
 
+/// Most looks at a lock whose owner is gone, 10 ms apart.
+const LEFT_LOCK_LOOKS_MAX: u32 = 300;
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a start waits for a moment, for the child of an agent that was killed"
+)]
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(10));
+}
+
+/// Whether no process has this number.
+fn is_gone(pid: &str) -> bool {
+    pid.parse::<u32>()
+        .is_ok_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+}
+
 impl RunDir {
     /// Creates a run directory from a path that the user chose. It need not exist, and anyone may
     /// own it.
@@ -268,25 +285,32 @@ impl RunDir {
             .map_err(io_error("make", &self.path))?;
         self.check_ours()?;
         let path = self.path.join("lock");
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(io_error("open", &path))?;
-        let Some(lock) = FileLock::try_take(file).map_err(io_error("lock", &path))? else {
+        let open = || {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false);
+            options.mode(0o600).open(&path)
+        };
+        let mut looks = 0;
+        let lock = loop {
+            let file = open().map_err(io_error("open", &path))?;
+            if let Some(lock) = FileLock::try_take(file).map_err(io_error("lock", &path))? {
+                break lock;
+            }
             let mut pid = String::new();
             let _ = File::open(&path).and_then(|file| file.take(32).read_to_string(&mut pid));
             let pid = match pid.trim() {
                 "" => "unknown", // The owner has the lock and is about to write its number.
                 pid => pid,
             };
-            return Err(StreamError::Occupied {
-                path: self.path.clone(),
-                pid: pid.into(),
-            });
+            // A child that a killed agent had just forked has the lock until it runs its program.
+            looks += 1;
+            if looks > LEFT_LOCK_LOOKS_MAX || !is_gone(pid) {
+                return Err(StreamError::Occupied {
+                    path: self.path.clone(),
+                    pid: pid.into(),
+                });
+            }
+            pause();
         };
         let mut file = lock.file();
         file.set_len(0)

@@ -123,3 +123,24 @@ fn labels_are_text() {
     assert!(Labels::new([("mount\u{fffd}", "x")]).is_err());
     assert!(Labels::new([("mount", "\u{fffd}".repeat(86))]).is_err());
 }
+
+#[test]
+fn a_child_of_a_killed_agent_gives_the_lock_back_in_a_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = RunDir::new(dir.path().join("run"));
+    drop(run_dir.occupy().unwrap());
+    let path = run_dir.path().join("lock");
+    // No process has so great a number.
+    std::fs::write(&path, "4000000000\n").unwrap();
+    let held = std::fs::File::open(&path).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let child = std::thread::spawn(move || {
+        // Each turn lets other threads run, for milliseconds on a busy machine.
+        for _ in 0..20 {
+            std::thread::yield_now();
+        }
+        drop(held);
+    });
+    run_dir.occupy().unwrap();
+    child.join().unwrap();
+}

@@ -159,7 +159,7 @@ export interface Rule {
 }
 
 /** Whether a rule has actions, by its statement, whatever its texts contain: others call into programs. */
-export const hasActions = (sql: string): boolean => /\bTHEN\s+(RUN|POST)\b/i.test(sql.replace(/'(?:[^']|'')*'/g, "''"));
+export const hasActions = (sql: string): boolean => /\bTHEN\s+(?:RUN(?:\s+IN)?|POST|COPY|MOVE|DELETE|MARK|MAIL|CALL|SET)\s*''/i.test(sql.replace(/'(?:[^']|'')*'/g, "''"));
 
 export interface Rules {
   /** Failed ones first, then those that fired last. */

@@ -9,6 +9,7 @@ import type { Insight, Source, Status } from "../data/contract";
 import { clock, duration, plain, seconds, words } from "../text/format";
 import { Archive } from "./archive";
 import { Forecasts } from "./forecasts";
+import { Later } from "./later";
 import { Note } from "./parts";
 
 const all = signal<readonly Source[] | null>(null);
@@ -46,6 +47,7 @@ export function Doctor() {
       {status.value !== null && <Archive of={status.value.archive ?? null} now={status.value.now_ts / 1e6} />}
       {list !== null && <Table list={sorted} />}
       <Forecasts />
+      <Later isPart show={({ Bandwidths }) => <Bandwidths />} />
       {insights.value.length > 0 && <Insights list={insights.value} />}
     </main>
   );

@@ -19,9 +19,11 @@ const load = loader(async () => {
   views.value = (await import(address)) as Views;
 }, fault);
 
-export function Later({ show }: { show: (views: Views) => preact.JSX.Element }) {
+/** A part of a view appears when it is loaded; a whole view says that it is. */
+export function Later({ show, isPart }: { show: (views: Views) => preact.JSX.Element; isPart?: boolean }) {
   useEffect(() => void (views.value ?? load()), []);
   if (views.value !== null) return show(views.value);
+  if (isPart) return null;
   return (
     <main id="main">
       <h1>Loading this view…</h1>

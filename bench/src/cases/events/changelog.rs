@@ -9,7 +9,7 @@ use barograph_event::changelog::{
     ChangelogCollector, ChangelogMerge, ChangelogOptions, ChangelogRecord, MergeOptions,
     ResolverOptions,
 };
-use barograph_event::{Collector, EventFlags, FileEvent, encode};
+use barograph_event::{Collector, EventFlags, FileEvent, RECORD_BYTES_MAX, encode};
 use serde_json::json;
 
 use super::store::EventStore;
@@ -22,8 +22,6 @@ const RECORDS: usize = 500_000;
 const ROUNDS: usize = 3;
 const SEED: u64 = 7;
 const BATCH_EVENTS_MAX: usize = 4_096;
-/// Most bytes of a record: ten directories deep, with names of up to 255 bytes here and there.
-const RECORD_BYTES_MAX: u32 = 4_096;
 /// Time after the last record at which the logs are read, so that none waits for another, in ns.
 const LATER_NS: i64 = 10_000_000_000;
 /// Calls without an event after which the replay has failed.
@@ -146,7 +144,7 @@ impl Replay<'_> {
     fn whole(&self) -> Result<(f64, f64, usize), Fault> {
         let (memory, disk) = (Scratch::new("ring")?, DiskScratch::new("kept")?);
         let ring = memory.0.join("ring");
-        let mut store = EventStore::open(&ring, &disk.0, RECORD_BYTES_MAX)?;
+        let mut store = EventStore::open(&ring, &disk.0, RECORD_BYTES_MAX as u32)?;
         store.follow(&ring);
         let (begin, cpu, mut incomplete) = (monotonic_ns(), process_cpu_ns(), 0);
         self.replay(|events| {
@@ -172,7 +170,11 @@ impl Replay<'_> {
         let merge = ChangelogMerge::new(MergeOptions::default(), ResolverOptions::default(), paths);
         let collector = |target: usize| {
             let device = Box::new(StandInDevice::new(self.log(target)));
-            ChangelogCollector::new(&merge, device, ChangelogOptions::default())
+            let options = ChangelogOptions {
+                name: target.to_string(),
+                ..ChangelogOptions::default()
+            };
+            ChangelogCollector::new(&merge, device, options)
         };
         let mut collectors: Vec<_> = (0..self.targets).map(collector).collect();
         let now = (self.history.now_ns() + LATER_NS, 0);

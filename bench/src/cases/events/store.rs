@@ -21,7 +21,7 @@ use crate::report::Fault;
 
 /// Bytes of the values of the ring. The ring of the agent is shorter, and a follower that falls
 /// behind reads the log.
-const RING_BYTES: u32 = 16 << 20;
+const RING_BYTES: u32 = 64 << 20;
 /// Bytes that are not durable yet at which nothing more is taken, as in the agent.
 const WINDOW_BYTES_MAX: usize = 2 << 20;
 /// Longest time until an event is durable; after it the case fails.

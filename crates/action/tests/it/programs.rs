@@ -33,6 +33,8 @@ fn run_with(
 ) -> Result<ProgramEnd, RunRefusal> {
     let argv = words(argv);
     let run = ProgramRun {
+        prefix: "",
+        input: &[],
         argv: &argv,
         owner: owner(),
         fields,
@@ -230,6 +232,8 @@ fn a_request_to_stop_ends_the_program() {
     let stop = AtomicBool::new(false);
     let fields = ActionFields::default();
     let run = ProgramRun {
+        prefix: "",
+        input: &[],
         argv: &argv,
         owner: owner(),
         fields: &fields,
@@ -253,6 +257,8 @@ fn a_program_has_the_rights_of_the_owner_of_its_rule() {
     let argv = words(&["cat", "/proc/self/status"]);
     let fields = ActionFields::default();
     let run = ProgramRun {
+        prefix: "",
+        input: &[],
         argv: &argv,
         owner: other,
         fields: &fields,

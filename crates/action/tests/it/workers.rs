@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_action::{
-    ActionExecutor, ActionFields, ActionFilter, ActionJob, ActionKey, ActionOutcome, ActionOwner,
-    ActionQueue, ActionRequest, ActionRules, ActionState, ActionWork, ActionWorkers, ClaimedAction,
-    Delivery, ExitRetry, JobExecutor, ProgramRunner, QueueConfig, RetryPolicy, RuleStart,
-    RunConfig, WebhookConfig, WebhookSender, WorkersConfig,
+    ActionExecutor, ActionFields, ActionFilter, ActionHost, ActionJob, ActionKey, ActionOutcome,
+    ActionOwner, ActionQueue, ActionRequest, ActionRules, ActionState, ActionWork, ActionWorkers,
+    ClaimedAction, Delivery, ExitRetry, FilePlace, FileTransfer, JobExecutor, JobPlace, MailConfig,
+    Mailer, ProgramRunner, QueueConfig, RetryPolicy, RuleStart, RunConfig, TransferConfig,
+    TransferTask, TransferVerb, WebhookConfig, WebhookSender, WorkersConfig,
 };
 
 use crate::support::{RealClock, request, start, until, words};
@@ -56,13 +57,48 @@ fn config() -> WorkersConfig {
     }
 }
 
+/// A host that tells what it is asked.
+struct Nobody;
+
+impl ActionHost for Nobody {
+    fn call(&self, request: &str, rule: &str) -> ActionOutcome {
+        ActionOutcome::Done {
+            output: format!("{rule} calls {request}").into_bytes(),
+        }
+    }
+
+    fn mark(&self, mark: &str, _: (&ActionJob, ActionOwner), _: &AtomicBool) -> ActionOutcome {
+        ActionOutcome::Done {
+            output: mark.as_bytes().to_vec(),
+        }
+    }
+
+    fn hand_over(
+        &self,
+        place: &JobPlace,
+        (key, _): (&ActionKey, Delivery),
+        _: &ActionJob,
+    ) -> ActionOutcome {
+        ActionOutcome::Done {
+            output: format!("{key} goes to {}", place.node).into_bytes(),
+        }
+    }
+}
+
 fn jobs() -> Arc<JobExecutor> {
     let config = RunConfig {
         grace: Duration::from_millis(200),
         ..RunConfig::default()
     };
-    let sender = WebhookSender::new(&WebhookConfig::default()).unwrap();
-    Arc::new(JobExecutor::new(ProgramRunner::new(config), sender))
+    Arc::new(JobExecutor {
+        runner: ProgramRunner::new(config),
+        containers: None,
+        sender: WebhookSender::new(&WebhookConfig::default()).unwrap(),
+        mailer: Mailer::new(&MailConfig::default()).unwrap(),
+        transfers: TransferConfig::default(),
+        node: "here".into(),
+        host: Arc::new(Nobody),
+    })
 }
 
 fn program(index: u64, argv: &[&str]) -> ActionRequest {
@@ -71,9 +107,11 @@ fn program(index: u64, argv: &[&str]) -> ActionRequest {
             argv: words(argv),
             time_ns_max: 0,
             retry: ExitRetry::None,
+            container: None,
         },
         fields: ActionFields::default(),
         causes: Vec::new(),
+        place: None,
     };
     ActionRequest {
         owner: ActionOwner {
@@ -138,6 +176,47 @@ fn programs_are_run_and_settled() {
         reason,
         "the program was ended by signal 9; that was attempt 5 of 5"
     );
+}
+
+#[test]
+fn transfers_know_whether_they_were_tried_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("count");
+    let queue = queue(folder.path());
+    let place = |path: &str| FilePlace::Path {
+        path: path.as_bytes().to_vec(),
+    };
+    let job = ActionJob {
+        work: ActionWork::Transfer {
+            transfer: FileTransfer {
+                verb: TransferVerb::Move,
+                from: place("/a"),
+                to: Some(place("/b")),
+            },
+            time_ns_max: 0,
+        },
+        fields: ActionFields::default(),
+        causes: Vec::new(),
+        place: None,
+    };
+    let request = ActionRequest {
+        body: job.encode().unwrap(),
+        ..program(0, &[])
+    };
+    queue.enqueue(std::slice::from_ref(&request)).unwrap();
+    // A program that keeps what it is given, and fails for the time being at first.
+    let keep = "cat >> \"$0\"; echo >> \"$0\"; test $(wc -l < \"$0\") = 2 || exit 75";
+    let mut jobs = Arc::into_inner(jobs()).unwrap();
+    jobs.transfers.argv = words(&["sh", "-c", keep, file.to_str().unwrap()]);
+    let rules = OneRule::new(9);
+    let workers = ActionWorkers::start(queue.clone(), rules, Arc::new(jobs), config()).unwrap();
+    until("it is done", || states(&queue) == [ActionState::Done]);
+    workers.stop();
+    let text = std::fs::read_to_string(file).unwrap();
+    let tasks = text.lines().map(serde_json::from_str::<TransferTask>);
+    let since: Vec<Option<i64>> = tasks.map(|task| task.unwrap().tried_since_ns).collect();
+    let enqueued_ns = queue.show(1).unwrap().unwrap().info.enqueued_ns;
+    assert_eq!(since, [None, Some(enqueued_ns)]);
 }
 
 /// Takes note of the actions that run at the same time.

@@ -6,9 +6,11 @@ use barograph_action::{
     ActionDetail, ActionFilter, ActionInfo, ActionJob, ActionQueue, ActionState, ActionWork,
     Delivery, RuleCounts,
 };
-use barograph_rule::{EventRule, EventRuleReport, RuleWork};
+use barograph_rule::{EventRule, EventRuleReport};
 use barograph_stream::{ActionsRow, RulesRow, ScopeReader};
 use serde_json::{Value as Json, json};
+
+use super::work::words;
 
 /// Most actions of each list that the document has: the newest ones, and the newest dead letters.
 const ACTIONS_MAX: usize = 500;
@@ -79,17 +81,23 @@ pub(super) fn detail(detail: &ActionDetail) -> Json {
     answer["old_path"] = text(&job.fields.old_path).into();
     answer["event_ts"] = job.fields.ts.into();
     answer["causes"] = job.causes.clone().into();
+    if let Some(place) = &job.place {
+        answer["node"] = place.node.clone().into();
+    }
+    answer["argv"] = words(&job.work).iter().map(|word| text(word)).collect();
     match job.work {
         ActionWork::Run {
-            argv, time_ns_max, ..
+            time_ns_max,
+            container,
+            ..
         } => {
-            answer["argv"] = argv.iter().map(|word| text(word)).collect();
             answer["time_ns_max"] = time_ns_max.into();
+            if let Some(container) = container {
+                answer["container"] = json!(container);
+            }
         }
-        ActionWork::Webhook { url, body } => {
-            answer["url"] = url.into();
-            answer["body"] = text(&body).into();
-        }
+        ActionWork::Transfer { time_ns_max, .. } => answer["time_ns_max"] = time_ns_max.into(),
+        _ => {}
     }
     answer
 }
@@ -115,7 +123,7 @@ pub(super) fn rule(
     };
     RulesRow {
         name: report.name.clone(),
-        call: what(rule),
+        call: rule.work.summary(),
         sql: report.sql.clone(),
         help: report.help.clone(),
         state: match reason.is_empty() {
@@ -131,17 +139,5 @@ pub(super) fn rule(
         made_ts: made_ns,
         last_fired_ts: report.last_fired_ns,
         ..RulesRow::default()
-    }
-}
-
-/// What the rule does, as it stands in the statement.
-fn what(rule: &EventRule) -> String {
-    match &rule.work {
-        RuleWork::Run { program, arguments } => {
-            let words = std::iter::once(program).chain(arguments);
-            let words: Vec<&str> = words.map(String::as_str).collect();
-            format!("run {}", words.join(" "))
-        }
-        RuleWork::Post { url, .. } => format!("post {url}"),
     }
 }

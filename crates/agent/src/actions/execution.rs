@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use barograph_action::{
     ActionExecutor, ActionJob, ActionKey, ActionOutcome, ActionRules, ActionWork, ClaimedAction,
-    JobExecutor, RuleStart,
+    FilePlace, JobExecutor, RuleStart,
 };
 use barograph_model::NS_PER_S;
 use barograph_rule::{ActionLimits, ActionRate, StartedAction};
@@ -138,9 +138,16 @@ impl ActionExecutor for KnownExecutor {
 }
 
 /// The paths that an action may write to: those of its event, and the words of its program that
-/// are, or end with, an absolute path.
+/// are, or end with, an absolute path, or those of its transfer.
 fn paths(job: &ActionJob) -> Vec<Vec<u8>> {
     let mut paths = vec![job.fields.path.clone(), job.fields.old_path.clone()];
+    if let ActionWork::Transfer { transfer, .. } = &job.work {
+        let places = std::iter::once(&transfer.from).chain(&transfer.to);
+        paths.extend(places.filter_map(|place| match place {
+            FilePlace::Path { path } => Some(path.clone()),
+            FilePlace::Store { .. } => None,
+        }));
+    }
     if let ActionWork::Run { argv, .. } = &job.work {
         for word in argv.iter().skip(1) {
             if word.starts_with(b"/") {
@@ -169,12 +176,14 @@ mod tests {
                 argv: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
                 time_ns_max: 0,
                 retry: ExitRetry::None,
+                container: None,
             },
             fields: ActionFields {
                 path: b"/a/b".to_vec(),
                 ..ActionFields::default()
             },
             causes: Vec::new(),
+            place: None,
         };
         let seen = paths(&job);
         let texts: Vec<_> = seen

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use barograph_action::{
     ACTION_NAME_BYTES_MAX, ActionFields, ActionJob, ActionKey, ActionOwner, ActionRequest,
-    ActionWork, Delivery, ExitRetry, JobFault, RetryPolicy, Template, TemplateFault,
+    ActionWork, Delivery, JobFault, JobPlace, MailMessage, RetryPolicy,
 };
 use barograph_event::{EventFlags, FileEvent};
 use barograph_model::fnv1a;
@@ -12,9 +12,10 @@ use barograph_rule::{
     ActionDelivery, ActionLimits, EventFacts, EventRule, FiredAction, Firing, RuleWork,
 };
 use jiff::tz::TimeZone;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::schedule::{latest_ns, time_cursor, time_facts};
+use super::work::{words, work};
 
 /// The kind in the fields of an action of a rule on streams, and the beginning of its source.
 const CONDITION_KIND: &str = "condition";
@@ -33,6 +34,7 @@ pub fn event_facts<'a>(event: &'a FileEvent, source: &'a str, node: &'a str) -> 
         uid: event.uid,
         gid: event.gid,
         job: &event.job,
+        mark: event.mark(),
         directory: event.flags.has(EventFlags::DIRECTORY),
         complete: !event.flags.has(EventFlags::PATH_INCOMPLETE),
         reconciled: event.flags.has(EventFlags::RECONCILED),
@@ -55,9 +57,10 @@ pub(super) fn request(
     let key = key(rule, event);
     let fields = fields(rule, event, key.to_string());
     let job = ActionJob {
-        work: work(rule, &fields),
+        work: work(&rule.work, &rule.limits, (&fields, false)),
         fields,
         causes,
+        place: place(&rule.limits),
     };
     Ok(limited(key, owner, &rule.limits, job.encode()?))
 }
@@ -95,37 +98,66 @@ pub(super) fn request_of_firing(
         ..ActionFields::default()
     };
     let work = match &action.work {
-        RuleWork::Run { program, arguments } => {
-            let words = std::iter::once(program).chain(arguments);
-            run(
-                words.map(|word| word.clone().into_bytes()).collect(),
-                &action.limits,
-            )
-        }
         RuleWork::Post { url, .. } => ActionWork::Webhook {
             url: url.clone(),
-            body: json!({
-                "rule": firing.rule,
-                "key": fields.key,
-                "node": node,
-                "ts": firing.fired_ns,
-                "subject": labels(firing),
-                "explanation": firing.explanation,
-            })
-            .to_string()
-            .into_bytes(),
+            body: told(firing, &fields).to_string().into_bytes(),
         },
+        RuleWork::Mail { to, subject, body } => ActionWork::Mail(MailMessage {
+            to: to.clone(),
+            subject: subject.clone(),
+            body: body
+                .clone()
+                .unwrap_or_else(|| lines_of(&told(firing, &fields))),
+        }),
+        // The labels stand in the texts already.
+        work => self::work(work, &action.limits, (&fields, true)),
     };
     let job = ActionJob {
         work,
         fields,
         causes: Vec::new(),
+        place: place(&action.limits),
     };
     Ok(limited(key, owner, &action.limits, job.encode()?))
 }
 
+/// What a firing says.
+fn told(firing: &Firing, fields: &ActionFields) -> Json {
+    json!({
+        "rule": firing.rule,
+        "key": fields.key,
+        "node": fields.node,
+        "ts": firing.fired_ns,
+        "subject": labels(firing),
+        "explanation": firing.explanation,
+    })
+}
+
+/// The members of an object, a line each.
+fn lines_of(object: &Json) -> String {
+    let members = object.as_object().into_iter().flatten();
+    let lines = members.map(|(name, value)| match value {
+        Json::String(text) => format!("{name}: {text}\n"),
+        other => format!("{name}: {other}\n"),
+    });
+    lines.collect()
+}
+
 fn labels(firing: &Firing) -> BTreeMap<&str, &str> {
     firing.subject.iter().collect()
+}
+
+/// The node on which a rule has its actions done, if it names one.
+fn place(limits: &ActionLimits) -> Option<JobPlace> {
+    Some(JobPlace {
+        node: limits.node.clone()?,
+        attempts_max: attempts_max(limits),
+    })
+}
+
+fn attempts_max(limits: &ActionLimits) -> u32 {
+    let attempts = limits.retries_max.map(|retries| retries.saturating_add(1));
+    attempts.unwrap_or_else(|| RetryPolicy::default().attempts_max)
 }
 
 /// A request with the limits of its rule.
@@ -135,8 +167,6 @@ fn limited(
     limits: &ActionLimits,
     body: Vec<u8>,
 ) -> ActionRequest {
-    let policy = RetryPolicy::default();
-    let attempts = limits.retries_max.map(|retries| retries.saturating_add(1));
     ActionRequest {
         key,
         owner,
@@ -145,21 +175,19 @@ fn limited(
             ActionDelivery::AtMostOnce => Delivery::AtMostOnce,
         },
         retry: RetryPolicy {
-            attempts_max: attempts.unwrap_or(policy.attempts_max),
-            ..policy
+            attempts_max: attempts_max(limits),
+            ..RetryPolicy::default()
         },
         body,
     }
 }
 
-/// The words of what a rule does for an event: the program and its arguments, or `POST`, the
-/// address and the body.
+/// The words of what a rule does for an event: the program and its arguments, or the verb and what
+/// follows it.
 pub fn action_words(rule: &EventRule, event: &EventFacts<'_>) -> Vec<Vec<u8>> {
     let key = key(rule, event).to_string();
-    match work(rule, &fields(rule, event, key)) {
-        ActionWork::Run { argv, .. } => argv,
-        ActionWork::Webhook { url, body } => vec![b"POST".to_vec(), url.into_bytes(), body],
-    }
+    let fields = fields(rule, event, key);
+    words(&work(&rule.work, &rule.limits, (&fields, false)))
 }
 
 /// The last times of a rule on a schedule before `now_ns`, the latest first, in ns since the epoch,
@@ -176,37 +204,6 @@ pub fn scheduled_words(
         (time_ns, action_words(rule, &time_facts(&cursor, "")))
     });
     times.collect()
-}
-
-/// Checks the templates of what a rule does.
-///
-/// # Errors
-///
-/// One cannot be filled in, for this reason.
-pub fn check_work(work: &RuleWork) -> Result<(), String> {
-    let told = |fault: TemplateFault| fault.to_string();
-    match work {
-        RuleWork::Run { arguments, .. } => {
-            let mut arguments = arguments.iter();
-            arguments.try_for_each(|text| Template::parse(text).map(drop).map_err(told))
-        }
-        RuleWork::Post { url, body } => {
-            Template::parse_url(url).map_err(told)?;
-            let body = body.as_ref().map(|text| Template::parse_json(text));
-            body.transpose().map(drop).map_err(told)
-        }
-    }
-}
-
-/// The address to which a rule posts, without what fields have in it.
-pub(super) fn address(work: &RuleWork) -> Option<String> {
-    match work {
-        RuleWork::Run { .. } => None,
-        RuleWork::Post { url, .. } => {
-            let template = Template::parse_url(url).ok()?;
-            Some(template.fill_url(&ActionFields::default()))
-        }
-    }
 }
 
 fn key(rule: &EventRule, event: &EventFacts<'_>) -> ActionKey {
@@ -236,49 +233,9 @@ fn fields(rule: &EventRule, event: &EventFacts<'_>, key: String) -> ActionFields
     }
 }
 
-/// What is done, with all fields filled in. Each text was checked as a template with the rule.
-fn work(rule: &EventRule, fields: &ActionFields) -> ActionWork {
-    let fill = |text: &String| match Template::parse(text) {
-        Ok(template) => template.fill(fields),
-        Err(_) => text.clone().into_bytes(),
-    };
-    match &rule.work {
-        RuleWork::Run { program, arguments } => {
-            let words = std::iter::once(program).chain(arguments);
-            run(words.map(fill).collect(), &rule.limits)
-        }
-        RuleWork::Post { url, body } => {
-            let body = body
-                .as_ref()
-                .and_then(|text| Template::parse_json(text).ok());
-            ActionWork::Webhook {
-                url: match Template::parse_url(url) {
-                    Ok(template) => template.fill_url(fields),
-                    Err(_) => url.clone(),
-                },
-                body: match body {
-                    Some(template) => template.fill_json(fields),
-                    None => fields.to_json(),
-                },
-            }
-        }
-    }
-}
-
-fn run(argv: Vec<Vec<u8>>, limits: &ActionLimits) -> ActionWork {
-    ActionWork::Run {
-        argv,
-        time_ns_max: limits.timeout_ns,
-        retry: match limits.retries_max {
-            Some(retries) if retries > 0 => ExitRetry::All,
-            _ => ExitRetry::None,
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use barograph_action::FIELD_NAMES;
+    use barograph_action::{ExitRetry, FIELD_NAMES};
     use barograph_event::EventKind;
     use barograph_rule::{ACTION_FIELDS, EVENT_RULE_KINDS, EventRuleStatement};
 
@@ -319,6 +276,7 @@ mod tests {
             argv,
             time_ns_max,
             retry,
+            ..
         } = job.work
         else {
             panic!("a program is run");

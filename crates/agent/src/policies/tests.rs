@@ -18,8 +18,9 @@ use super::roster::PolicyOrigin;
 use super::*;
 use crate::Config;
 use crate::facts::FactSink;
+use crate::interference::BandwidthWatch;
 use crate::outlook::Outlook;
-use barograph_recorder::{ForecastRoom, PROJECT_NS};
+use barograph_recorder::{ForecastRoom, PROJECT_NS, World};
 
 const CHEAP: &str = "disk.write.bytes";
 const DEAR: &str = "pool.available.bytes";
@@ -77,6 +78,7 @@ struct Rig<'c> {
     graph: Graph,
     outlook: Outlook,
     forecasts: Forecasts,
+    bandwidths: BandwidthWatch,
     policies: Policies,
     found: Found,
     /// Reads of the cheap source, and of the other one.
@@ -151,6 +153,7 @@ impl<'c> Rig<'c> {
                 &config.forecast,
                 ForecastRoom::new(&config.forecast).unwrap(),
             ),
+            bandwidths: BandwidthWatch::new(&config.interference, &World::real()),
             policies: Policies::new(&config.sources, Arc::new(|| {})),
             found,
             reads,
@@ -173,6 +176,7 @@ impl<'c> Rig<'c> {
             graph: &mut self.graph,
             outlook: &mut self.outlook,
             forecasts: &mut self.forecasts,
+            bandwidths: &mut self.bandwidths,
             policies: &mut self.policies,
         };
         self.poller.run_due(&mut facts);

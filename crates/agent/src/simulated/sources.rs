@@ -92,15 +92,20 @@ impl FakeSource {
 
 impl FakeFact {
     fn descriptor(&self) -> Descriptor {
-        let spec = all_facts().find(|spec| spec.name == self.name).unwrap();
-        Descriptor {
-            name: Name::new(spec.name).unwrap(),
-            labels: self.labels.clone(),
-            value_type: spec.value_type,
-            unit: Unit::new(spec.unit).unwrap(),
-            kind: spec.kind,
-            help: spec.help.into(),
-        }
+        descriptor(self.name, &self.labels)
+    }
+}
+
+/// The descriptor of a fact with labels.
+fn descriptor(name: &str, labels: &Labels) -> Descriptor {
+    let spec = all_facts().find(|spec| spec.name == name).unwrap();
+    Descriptor {
+        name: Name::new(spec.name).unwrap(),
+        labels: labels.clone(),
+        value_type: spec.value_type,
+        unit: Unit::new(spec.unit).unwrap(),
+        kind: spec.kind,
+        help: spec.help.into(),
     }
 }
 
@@ -134,6 +139,63 @@ impl Source for FakeSource {
             debug_assert_eq!(is_rate, fact.descriptor().value_type == ValueType::Float);
             batch.put(id, Sample::measured(now_ns, value));
         }
+        Ok(())
+    }
+
+    fn report(&self) -> SourceCoverage {
+        SourceCoverage::default()
+    }
+}
+
+/// Control groups that write to `vda`, which can move 160 MB/s: three with checkpoints, each with a
+/// period of its own, and one that writes all the time.
+pub(super) struct FakeWriters {
+    seconds: i64,
+    facts: Vec<(&'static str, Labels, Option<FactId>)>,
+}
+
+/// The groups: period and length of a burst in seconds, and bytes in each of its seconds.
+const FAKE_WRITERS: [(&str, i64, i64, i64); 4] = [
+    ("/simulation", 200, 15, 60_000_000),
+    ("/training", 330, 20, 45_000_000),
+    ("/backup", 450, 30, 50_000_000),
+    ("/log", 1, 1, 1_000_000),
+];
+
+impl FakeWriters {
+    pub(super) fn new() -> Self {
+        let device = ("device", "vda");
+        let greatest = Labels::new([device]).unwrap();
+        let mut facts = vec![("disk.bandwidth.max.bytes_per_second", greatest, None)];
+        for (group, ..) in FAKE_WRITERS {
+            let labels = Labels::new([("cgroup", group), device]).unwrap();
+            facts.push(("cgroup.device.write.bytes", labels, None));
+        }
+        Self { seconds: 0, facts }
+    }
+
+    /// Bytes that a group has written in the first seconds.
+    fn written((_, period_s, burst_s, bytes): (&str, i64, i64, i64), seconds: i64) -> i64 {
+        let whole = seconds / period_s * burst_s;
+        (whole + (seconds % period_s).min(burst_s)) * bytes
+    }
+}
+
+impl Source for FakeWriters {
+    fn name(&self) -> &'static str {
+        "cgroup"
+    }
+
+    fn read(&mut self, now_ns: i64, batch: &mut SourceBatch) -> Result<(), SourceError> {
+        for (at, (name, labels, id)) in self.facts.iter_mut().enumerate() {
+            let id = *id.get_or_insert_with(|| batch.declare(descriptor(name, labels), None));
+            let value = match at.checked_sub(1) {
+                None => Value::Float(1.6e8),
+                Some(writer) => Value::Int(Self::written(FAKE_WRITERS[writer], self.seconds)),
+            };
+            batch.put(id, Sample::measured(now_ns, value));
+        }
+        self.seconds += 1;
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use barograph_event::SCAN_THREADS_MAX;
 use barograph_event::changelog::ChangelogUser;
 use barograph_model::ConfigError;
 use barograph_statement::WatchText;
@@ -38,14 +39,19 @@ pub struct WatchConfig {
     /// `owner` is the default.
     #[serde(default = "owner")]
     pub readers: String,
-    /// How the tree is watched: `inotify`; `fanotify`, which needs the rights of root and no watch
-    /// for each directory; or `scan`, which compares two walks and works on file systems that tell
-    /// nothing, such as network file systems.
+    /// How the tree is watched: `inotify`; `fanotify`, which needs no watch for each directory, but
+    /// the rights of root or a privileged helper that may open it (otherwise `inotify` is used);
+    /// or `scan`, which compares two walks and works on file systems that tell nothing, such as
+    /// network file systems.
     #[serde(default = "inotify")]
     pub collector: String,
     /// Time between two walks, in seconds, 1 to 86400, if walks are compared.
     #[serde(default = "scan_seconds")]
     pub scan_seconds: f64,
+    /// Threads of a walk with `scan`, 1 to 64: more pay where each answer of the file system takes
+    /// long.
+    #[serde(default = "scan_threads")]
+    pub scan_threads: usize,
     /// Most directories of the tree, 1 to 100 million; the events of further ones are not seen,
     /// which is said.
     #[serde(default = "directories_max")]
@@ -66,7 +72,7 @@ pub struct ChangelogConfig {
     /// The users who may read the events: `owner` (the agent's user) or `all`.
     #[serde(default = "owner")]
     pub readers: String,
-    /// Most directories whose places are kept, 1 to 100 million, at some 45 bytes each. The places
+    /// Most directories whose places are kept, 1 to 100 million, at some 40 bytes each. The places
     /// of others are asked for.
     #[serde(default = "directories_max")]
     pub directories_max: usize,
@@ -82,6 +88,10 @@ fn inotify() -> String {
 
 fn scan_seconds() -> f64 {
     300.0
+}
+
+fn scan_threads() -> usize {
+    1
 }
 
 fn directories_max() -> usize {
@@ -147,6 +157,7 @@ impl WatchConfig {
             scan_seconds: text
                 .every_ns
                 .map_or_else(scan_seconds, |ns| ns as f64 / 1e9),
+            scan_threads: text.threads.map_or_else(scan_threads, |n| n as usize),
             directories_max: text
                 .directories
                 .map_or_else(directories_max, |n| n as usize),
@@ -179,6 +190,10 @@ impl WatchConfig {
         if !(1.0..=86_400.0).contains(&self.scan_seconds) {
             let (key, seconds) = ("event.watch.scan_seconds", self.scan_seconds);
             return Err(refused(key, seconds, "it must be 1 to 86400"));
+        }
+        if !(1..=SCAN_THREADS_MAX).contains(&self.scan_threads) {
+            let (key, threads) = ("event.watch.scan_threads", self.scan_threads);
+            return Err(refused(key, threads, "it must be 1 to 64"));
         }
         check_readers("event.watch.readers", &self.readers)?;
         check_directories("event.watch.directories_max", self.directories_max)

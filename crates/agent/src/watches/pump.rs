@@ -84,6 +84,8 @@ pub(crate) struct EventPump<S> {
     /// Number of the last event that was collected, and of the last one that is durable.
     last_index: u64,
     durable_index: u64,
+    /// Number of the last event that was handed over as durable.
+    handed_over: u64,
     /// Number up to which the collector has been told that events are durable, why it could not be
     /// told more, and the monotonic time of the next attempt, in ns.
     acknowledged: u64,
@@ -111,6 +113,7 @@ impl<S: EventSink> EventPump<S> {
             scratch: Vec::new(),
             last_index: 0,
             durable_index: 0,
+            handed_over: 0,
             acknowledged: 0,
             unacknowledged: String::new(),
             acknowledge_ns: i64::MIN,
@@ -130,7 +133,8 @@ impl<S: EventSink> EventPump<S> {
 
     /// Goes on after the event with this number.
     pub(crate) fn after(mut self, last: u64) -> Self {
-        (self.last_index, self.durable_index, self.acknowledged) = (last, last, last);
+        (self.last_index, self.durable_index) = (last, last);
+        (self.handed_over, self.acknowledged) = (last, last);
         self
     }
 
@@ -231,6 +235,8 @@ impl<S: EventSink> EventPump<S> {
                 last_index: self.last_index,
                 number: None,
             });
+        } else if self.collector.has_numbers_of_source() {
+            self.pass_left_out();
         }
         match collected {
             Ok(collected) => collected == Collected::More,
@@ -238,6 +244,17 @@ impl<S: EventSink> EventPump<S> {
                 self.hinder(&fault, now.1 + FAULT_NS);
                 false
             }
+        }
+    }
+
+    /// Takes events that were all left out as durable with the ones before them, so that the
+    /// source may forget them.
+    fn pass_left_out(&mut self) {
+        let last = self.last_index;
+        if let Some(before) = self.batches.back_mut() {
+            before.last_index = last;
+        } else {
+            self.durable_index = self.durable_index.max(last);
         }
     }
 
@@ -268,7 +285,8 @@ impl<S: EventSink> EventPump<S> {
                 Settled::Durable => {
                     if let Some(batch) = self.batches.pop_front() {
                         self.bytes -= batch.bytes;
-                        let numbers = (self.durable_index, batch.last_index);
+                        let numbers = (self.handed_over, batch.last_index);
+                        self.handed_over = batch.last_index;
                         self.durable_index = batch.last_index;
                         self.sink.durable(batch.samples, numbers);
                     }
@@ -313,6 +331,8 @@ mod tests {
 
     /// A source of so many events, of which each look gives so many.
     struct Counting {
+        /// Path of the directory of all events.
+        directory: &'static str,
         next: u64,
         last: u64,
         at_once: u64,
@@ -335,7 +355,7 @@ mod tests {
                     return Ok(Collected::All);
                 }
                 let mut event = FileEvent::new(EventKind::Create, self.next, now.0);
-                event.path = vec![b'x'; 3_000];
+                event.path = format!("{}/{}", self.directory, "x".repeat(3_000)).into();
                 events.push(event);
                 self.next += 1;
             }
@@ -357,6 +377,10 @@ mod tests {
             }
             self.acknowledged.lock().unwrap().push(index);
             Ok(())
+        }
+
+        fn has_numbers_of_source(&self) -> bool {
+            true
         }
 
         fn readable(&self) -> Option<BorrowedFd<'_>> {
@@ -421,6 +445,7 @@ mod tests {
         let handed_over = Arc::default();
         let held = Arc::new(AtomicU64::new(0));
         let collector = Counting {
+            directory: "/data",
             next: 1,
             last: 3_000,
             at_once: 100,
@@ -454,6 +479,37 @@ mod tests {
         assert_eq!(acknowledged.lock().unwrap().last(), Some(&3_000));
         assert!(acknowledged.lock().unwrap().is_sorted());
         assert!(waited > 0 || script.len() < 60, "{script}");
+    }
+
+    /// Events that are all left out hold up neither their source nor the others of its file system.
+    #[test]
+    fn events_that_are_left_out_are_acknowledged() {
+        let acknowledged: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let recorded: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let collector = Counting {
+            directory: "/state/events",
+            next: 8,
+            last: 300,
+            at_once: 100,
+            acknowledged: Arc::clone(&acknowledged),
+            faults: 0,
+            refusals: 0,
+            held: Arc::default(),
+        };
+        let sink = Scripted {
+            script: Vec::new().into_iter(),
+            recorded: Arc::clone(&recorded),
+            handed_over: Arc::default(),
+            batches: Vec::new(),
+        };
+        let pump = EventPump::new(Box::new(collector), sink).after(7);
+        let mut pump = pump.without(vec!["/state".into()]);
+        for step in 0..8 {
+            pump.step((7, step));
+        }
+        assert_eq!(pump.indexes(), (300, 300));
+        assert_eq!(acknowledged.lock().unwrap().last(), Some(&300));
+        assert!(recorded.lock().unwrap().is_empty());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tracing::{debug, info};
 
 use super::WatchShared;
-use super::collectors::SourceSpec;
+use super::collectors::{OpenedCollector, SourceSpec};
 use super::pump::{EventPump, EventSink, Settled};
 use crate::actions::{DurableEvents, EventLog};
 use crate::recorded_events::RecordedEvents;
@@ -25,6 +25,8 @@ use crate::recorded_events::RecordedEvents;
 const OPEN_AGAIN_NS: i64 = NS_PER_S;
 /// Time between two tellings of the state, in ns.
 const TELL_NS: i64 = NS_PER_S;
+/// Time after which the configured collector is tried again where another one serves, in ns.
+const INSTEAD_NS: i64 = 60 * NS_PER_S;
 
 /// A running thread. Dropping it stops it, after it has handed over what it had collected.
 pub(super) struct SourceThread {
@@ -49,6 +51,7 @@ impl SourceThread {
             stop: Arc::clone(&stop),
             waker: waker.try_clone()?,
             tell_ns: i64::MIN,
+            instead: None,
         };
         let thread = std::thread::Builder::new()
             .name("baro-events".into())
@@ -89,13 +92,15 @@ struct SourceLoop {
     waker: OwnedFd,
     /// Monotonic time of the next telling, in ns.
     tell_ns: i64,
+    /// The kind of the collector that serves instead of the configured one, and why it does.
+    instead: Option<(&'static str, String)>,
 }
 
 impl SourceLoop {
     fn run(mut self) {
         while !self.is_stopping() {
             match self.open() {
-                Ok((collector, first)) => self.serve(collector, first),
+                Ok((opened, first)) => self.serve(opened, first),
                 Err(trouble) => {
                     self.tell_trouble(&trouble);
                     let until_ns = self.shared.clock.monotonic_ns() + OPEN_AGAIN_NS;
@@ -114,7 +119,7 @@ impl SourceLoop {
 
     /// Opens the stream and the collector, which goes on after the last event that is recorded.
     /// Returns the number of that event as well.
-    fn open(&mut self) -> Result<(Box<dyn Collector>, u64), String> {
+    fn open(&mut self) -> Result<(OpenedCollector, u64), String> {
         let opened = self.shared.door.record(&self.source, Vec::new());
         let opened = opened.map_err(|fault| fault.to_string())?;
         let recorded = opened.archive.as_deref().map(|dir| RecordedEvents {
@@ -127,7 +132,8 @@ impl SourceLoop {
         let seen = self.shared.actions.seen(&self.spec.name);
         let last = last.transpose()?.unwrap_or(0).max(seen);
         let state_dir = &self.shared.state_dir;
-        let mut collector = (self.spec.open)(state_dir, last)?;
+        let mut opened_collector = (self.spec.open)(state_dir, last)?;
+        let collector = &mut opened_collector.collector;
         let unknown = collector.learns_from().filter(|(from, _)| *from <= last);
         if let Some(((from, from_ns), recorded)) = unknown.zip(recorded) {
             let events = recorded.since(from, from_ns)?;
@@ -140,11 +146,15 @@ impl SourceLoop {
         };
         self.shared.actions.begin(&self.spec.name, log, last)?;
         info!(watch = self.spec.name, last, "a tree is watched");
-        Ok((collector, last))
+        Ok((opened_collector, last))
     }
 
-    /// Serves the source until the thread is to stop.
-    fn serve(&mut self, collector: Box<dyn Collector>, last: u64) {
+    /// Serves the source until the thread is to stop, or until the configured collector is possible
+    /// where another one serves.
+    fn serve(&mut self, opened: OpenedCollector, last: u64) {
+        let OpenedCollector { collector, instead } = opened;
+        self.instead = instead;
+        let mut again_ns = self.shared.clock.monotonic_ns() + INSTEAD_NS;
         let sink = DoorSink {
             shared: Arc::clone(&self.shared),
             source: Arc::clone(&self.source),
@@ -158,8 +168,16 @@ impl SourceLoop {
         while !self.is_stopping() {
             let clock = &self.shared.clock;
             let wait = pump.step((clock.now_ns(), clock.monotonic_ns()));
-            if clock.monotonic_ns() >= self.tell_ns {
+            let now_ns = clock.monotonic_ns();
+            if now_ns >= self.tell_ns {
                 self.tell(&pump);
+            }
+            // Numbers of events go on after the last one that is durable.
+            if self.instead.is_some() && now_ns >= again_ns && pump.backlog().1 == 0 {
+                again_ns = now_ns + INSTEAD_NS;
+                if (self.spec.is_possible)() {
+                    return;
+                }
             }
             let until_ns = wait.until_ns.min(self.tell_ns);
             let collector = wait.is_open.then(|| pump.collector());
@@ -234,8 +252,25 @@ impl SourceLoop {
             trouble: status.trouble,
             ..self.row()
         };
+        let row = match &self.instead {
+            Some((kind, reason)) => WatchesRow {
+                collector: (*kind).to_owned(),
+                trouble: told_instead(&self.spec.collector, reason, row.trouble),
+                ..row
+            },
+            None => row,
+        };
         let name = &self.spec.name;
         self.shared.tell(self.source.reader, name, Some(row));
+    }
+}
+
+/// The trouble of a watch that another collector serves than the configured one.
+fn told_instead(configured: &str, reason: &str, other: String) -> String {
+    let instead = format!("{configured} is not possible: {reason}");
+    match other.is_empty() {
+        true => instead,
+        false => format!("{instead}; {other}"),
     }
 }
 

@@ -33,6 +33,8 @@ const MIXED: u8 = 0xFF;
 pub struct ParquetIndex {
     /// Identity of the file.
     pub about: FileIdentity,
+    /// The version with which it is written.
+    pub(super) version: u32,
     /// Series, in the order of their rows.
     pub series: Vec<IndexSeries>,
     pub(super) groups: Vec<RowGroup>,
@@ -130,9 +132,10 @@ impl IndexSeries {
 }
 
 impl ParquetIndex {
-    pub(super) fn new(about: FileIdentity) -> Self {
+    pub(super) fn new(about: FileIdentity, version: u32) -> Self {
         Self {
             about,
+            version,
             series: Vec::new(),
             groups: Vec::new(),
         }
@@ -165,7 +168,7 @@ impl ParquetIndex {
             return Err(corrupt(path, "there are too many series for one file", 0));
         };
         let mut tail = Vec::with_capacity(TAIL_BYTES);
-        for word in [packed_bytes, plain_bytes, crc32, FORMAT] {
+        for word in [packed_bytes, plain_bytes, crc32, self.version] {
             tail.extend_from_slice(&word.to_le_bytes());
         }
         tail.extend_from_slice(&crc32fast::hash(&tail).to_le_bytes());
@@ -246,6 +249,7 @@ impl ParquetIndex {
         }
         Some(Self {
             about,
+            version,
             series,
             groups,
         })

@@ -9,7 +9,7 @@ use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPro
 use ::parquet::schema::parser::parse_message_type;
 use ::parquet::schema::types::{ColumnPath, SchemaDescriptor, TypePtr};
 
-use super::{FORMAT, FileIdentity, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS, seal};
+use super::{FORMAT as FORMAT_EVENTS, FileIdentity, GROUP_ROWS_MAX, PAGE_BYTES, PAGE_ROWS, seal};
 use crate::Tier;
 
 /// Level 3 is within a few per cent of level 9 at a third of the time.
@@ -70,6 +70,36 @@ const RAW: &str = "message samples {
     optional binary floats;
 }";
 
+/// The schema of files of an archive that may hold file events.
+const RAW_EVENTS: &str = "message samples {
+    required int64 ts;
+    required binary name (STRING);
+    required binary labels (STRING);
+    optional double value;
+    optional int64 exact;
+    optional binary text (STRING);
+    required binary unit (STRING);
+    required binary quality (STRING);
+    required float error;
+    required int64 life;
+    required int64 number;
+    optional binary bytes;
+    optional binary floats;
+    optional binary kind (STRING);
+    optional binary path (STRING);
+    optional binary old_path (STRING);
+    optional int64 size;
+    optional int64 uid;
+    optional int64 gid;
+    optional binary job (STRING);
+    optional boolean directory;
+    optional boolean complete;
+    optional int64 idx;
+    optional binary source (STRING);
+    optional binary path_bytes;
+    optional binary old_path_bytes;
+}";
+
 const TIER: &str = "message buckets {
     required int64 ts;
     required binary name (STRING);
@@ -106,8 +136,8 @@ const TIER_1: &str = "message buckets {
     optional binary last_text (STRING);
 }";
 
-static SCHEMAS: LazyLock<[Arc<SchemaDescriptor>; 3]> = LazyLock::new(|| {
-    [RAW, TIER, TIER_1].map(|text| {
+static SCHEMAS: LazyLock<[Arc<SchemaDescriptor>; 4]> = LazyLock::new(|| {
+    [RAW, TIER, TIER_1, RAW_EVENTS].map(|text| {
         let schema = parse_message_type(text).expect("the schema is constant");
         Arc::new(SchemaDescriptor::new(Arc::new(schema)))
     })
@@ -118,7 +148,7 @@ pub(super) fn columns(tier: Tier, version: u32) -> usize {
     match (tier, version) {
         (Tier::Raw, 1) => raw::BYTES,
         (Tier::Second | Tier::Minute | Tier::Hour, 1) => tier::HELD,
-        _ => schema(tier).num_columns(),
+        _ => schema_of(tier, version).num_columns(),
     }
 }
 
@@ -126,22 +156,23 @@ pub(super) fn columns(tier: Tier, version: u32) -> usize {
 pub(super) fn schema_of(tier: Tier, version: u32) -> &'static Arc<SchemaDescriptor> {
     match (tier, version) {
         (Tier::Second | Tier::Minute | Tier::Hour, 1) => &SCHEMAS[2],
+        (Tier::Raw, FORMAT_EVENTS) => &SCHEMAS[3],
         _ => schema(tier),
     }
 }
 
-/// Returns the columns of files of a tier, in the newest version.
+/// Returns the columns of files of a tier, in the newest version, without those of file events.
 pub(super) fn schema(tier: Tier) -> &'static Arc<SchemaDescriptor> {
     &SCHEMAS[usize::from(tier != Tier::Raw)]
 }
 
-/// Like [`schema`], in the type that the writer needs.
-pub(super) fn root(tier: Tier) -> TypePtr {
-    schema(tier).root_schema_ptr()
+/// Like [`schema_of`], in the type that the writer needs.
+pub(super) fn root(tier: Tier, version: u32) -> TypePtr {
+    schema_of(tier, version).root_schema_ptr()
 }
 
 /// Returns the encodings of the columns, and the keys of the footer for other programs.
-pub(super) fn properties(about: &FileIdentity) -> WriterPropertiesPtr {
+pub(super) fn properties(about: &FileIdentity, version: u32) -> WriterPropertiesPtr {
     let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("zstd has this level");
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("barograph ", env!("CARGO_PKG_VERSION")).into())
@@ -154,7 +185,7 @@ pub(super) fn properties(about: &FileIdentity) -> WriterPropertiesPtr {
         // Readers skip row groups by these statistics; they need none of pages.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true)
-        .set_key_value_metadata(Some(unsealed_key_values(about)));
+        .set_key_value_metadata(Some(unsealed_key_values(about, version)));
     for column in ["ts", "name", "labels"] {
         let column = ColumnPath::from(column);
         builder = builder.set_column_statistics_enabled(column, EnabledStatistics::Chunk);
@@ -163,7 +194,9 @@ pub(super) fn properties(about: &FileIdentity) -> WriterPropertiesPtr {
     // not in deltas packed to odd numbers of bits. Values seldom repeat. BYTE_STREAM_SPLIT would
     // take 6 % less for them, but Spark's vectorised reader cannot read it (SPARK-56894).
     let plain = match about.tier {
-        Tier::Raw => &["ts", "value", "exact", "bytes", "floats"][..],
+        Tier::Raw => &[
+            "ts", "value", "exact", "bytes", "floats", "path", "old_path",
+        ][..],
         _ => &[
             "ts",
             "min",
@@ -180,10 +213,12 @@ pub(super) fn properties(about: &FileIdentity) -> WriterPropertiesPtr {
         builder = builder.set_column_dictionary_enabled(ColumnPath::from(*column), false);
     }
     // Each number is mostly the previous one plus one.
-    let number = ColumnPath::from("number");
-    builder = builder
-        .set_column_dictionary_enabled(number.clone(), false)
-        .set_column_encoding(number, Encoding::DELTA_BINARY_PACKED);
+    for column in ["number", "idx"] {
+        let number = ColumnPath::from(column);
+        builder = builder
+            .set_column_dictionary_enabled(number.clone(), false)
+            .set_column_encoding(number, Encoding::DELTA_BINARY_PACKED);
+    }
     Arc::new(builder.build())
 }
 
@@ -200,8 +235,8 @@ pub(super) fn key_values(about: &FileIdentity, version: u32) -> Vec<KeyValue> {
 }
 
 /// Like [`key_values`], with a place for the footer's checksum.
-fn unsealed_key_values(about: &FileIdentity) -> Vec<KeyValue> {
-    let mut pairs = key_values(about, FORMAT);
+fn unsealed_key_values(about: &FileIdentity, version: u32) -> Vec<KeyValue> {
+    let mut pairs = key_values(about, version);
     pairs.push(KeyValue::new(seal::KEY.into(), seal::UNSEALED.to_owned()));
     pairs
 }

@@ -45,11 +45,12 @@ impl<R: PendingRows> SeriesWriter<R> {
         out: Box<dyn OutFile>,
         path: &Path,
         about: FileIdentity,
+        (rows, version): (R, u32),
     ) -> Result<Self, ArchiveError> {
         Ok(Self {
             path: path.to_owned(),
-            sink: FileSink::create(path, out, about)?,
-            rows: R::default(),
+            sink: FileSink::create(path, out, about, version)?,
+            rows,
             written: 0,
             words: None,
         })

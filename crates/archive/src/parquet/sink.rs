@@ -6,7 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use ::parquet::basic::Type;
-use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
+use ::parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type,
+};
 use ::parquet::errors::ParquetError;
 use ::parquet::file::metadata::RowGroupMetaData;
 use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
@@ -40,6 +42,7 @@ pub(super) enum ColumnValues<'a> {
     /// Texts, each with the number of rows that have it.
     Runs(Box<dyn Iterator<Item = (usize, ByteArray)> + 'a>),
     Texts(&'a [ByteArray], &'a [i16]),
+    Bools(&'a [bool], &'a [i16]),
     /// Numbers, each with the number of rows that have it.
     IntRuns(Box<dyn Iterator<Item = (usize, i64)> + 'a>),
 }
@@ -49,9 +52,10 @@ impl FileSink {
         path: &Path,
         out: Box<dyn OutFile>,
         about: FileIdentity,
+        version: u32,
     ) -> Result<Self, ArchiveError> {
-        let properties = schema::properties(&about);
-        let root = schema::root(about.tier);
+        let properties = schema::properties(&about, version);
+        let root = schema::root(about.tier, version);
         let writer = SerializedFileWriter::new(Vec::new(), root, properties)
             .map_err(|e| encoding_error(path, &e))?;
         Ok(Self {
@@ -60,7 +64,7 @@ impl FileSink {
             writer,
             written: 0,
             crc: crc32fast::Hasher::new(),
-            index: ParquetIndex::new(about),
+            index: ParquetIndex::new(about, version),
         })
     }
 
@@ -162,6 +166,7 @@ fn write_column(
         ColumnValues::Floats(v, there) => batch::<DoubleType>(group, v, Some(there)),
         ColumnValues::Float32(v) => batch::<FloatType>(group, v, None),
         ColumnValues::Texts(v, there) => batch::<ByteArrayType>(group, v, Some(there)),
+        ColumnValues::Bools(v, there) => batch::<BoolType>(group, v, Some(there)),
         ColumnValues::Runs(runs) => expand::<ByteArrayType>(group, runs),
         ColumnValues::IntRuns(runs) => expand::<Int64Type>(group, runs),
     }

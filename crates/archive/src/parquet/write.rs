@@ -8,11 +8,12 @@ use std::sync::Arc;
 use ::parquet::data_type::ByteArray;
 use barograph_model::{Columns, Descriptor, Quality, SeriesId, Span, Values};
 
+use super::event_rows::{EventReader, EventRows};
 use super::index::LifeRows;
 use super::rows::{NumberColumn, RowsRun, SeriesWords, TextColumn, ValueColumn, is_in, word_runs};
 use super::series_writer::{PendingRows, SeriesWriter};
 use super::sink::{ColumnValues, FileSink};
-use super::{FileIdentity, FileSummary, corrupt, widen};
+use super::{FORMAT, FORMAT_PLAIN, FileIdentity, FileSummary, corrupt, widen};
 use crate::ArchiveError;
 use crate::storage::OutFile;
 
@@ -22,6 +23,8 @@ pub struct RawWriter {
     writer: SeriesWriter<SampleRows>,
     /// Time of the last row.
     newest: i64,
+    /// The reader of events, if the file has columns for them.
+    events: Option<Arc<dyn EventReader>>,
 }
 
 /// Samples that wait for their row group.
@@ -36,6 +39,7 @@ struct SampleRows {
     error: Vec<f32>,
     number: Vec<i64>,
     runs: Vec<RowsRun>,
+    events: Option<EventRows>,
 }
 
 impl RawWriter {
@@ -45,9 +49,28 @@ impl RawWriter {
         path: &Path,
         about: FileIdentity,
     ) -> Result<Self, ArchiveError> {
+        Self::with_events(out, path, about, None)
+    }
+
+    /// Like [`RawWriter::create`]; with a reader of events, the file has columns for them.
+    pub fn with_events(
+        out: Box<dyn OutFile>,
+        path: &Path,
+        about: FileIdentity,
+        events: Option<Arc<dyn EventReader>>,
+    ) -> Result<Self, ArchiveError> {
+        let rows = SampleRows {
+            events: events.is_some().then(EventRows::default),
+            ..SampleRows::default()
+        };
+        let version = match &events {
+            Some(_) => FORMAT,
+            None => FORMAT_PLAIN,
+        };
         Ok(Self {
-            writer: SeriesWriter::create(out, path, about)?,
+            writer: SeriesWriter::create(out, path, about, (rows, version))?,
             newest: i64::MIN,
+            events,
         })
     }
 
@@ -67,7 +90,11 @@ impl RawWriter {
             return Ok(());
         }
         self.note(id, descriptor, life, columns)?;
-        let extend = |rows: &mut SampleRows, words: &SeriesWords, range| {
+        let reader = self.events.clone();
+        let extend = |rows: &mut SampleRows, words: &SeriesWords, range: Range<usize>| {
+            if let (Some(events), Some(reader)) = (&mut rows.events, &reader) {
+                events.extend(&**reader, descriptor, columns, range.clone());
+            }
             rows.extend(words, life, columns, range)
         };
         let bytes_of = |row| columns.values.bytes(row);
@@ -129,7 +156,8 @@ impl PendingRows for SampleRows {
     }
 
     fn text_bytes(&self) -> usize {
-        self.text.bytes + self.bytes.bytes + self.floats.bytes
+        let of_events = self.events.as_ref().map_or(0, |events| events.bytes);
+        self.text.bytes + self.bytes.bytes + self.floats.bytes + of_events
     }
 
     fn write(&self, sink: &mut FileSink) -> Result<(), ArchiveError> {
@@ -145,7 +173,7 @@ impl PendingRows for SampleRows {
         let quality = self.quality.chunk_by(|a, b| a == b);
         let quality = quality.map(|run| (run.len(), ByteArray::from(run[0].as_str())));
         let lives = self.runs.iter().map(|run| (run.rows, run.life));
-        let columns = vec![
+        let mut columns = vec![
             ColumnValues::Int(&self.ts),
             ColumnValues::Runs(Box::new(word_runs(&self.runs, 0))),
             ColumnValues::Runs(Box::new(word_runs(&self.runs, 1))),
@@ -160,6 +188,9 @@ impl PendingRows for SampleRows {
             ColumnValues::Texts(&self.bytes.values, &bytes),
             ColumnValues::Texts(&self.floats.values, &floats),
         ];
+        if let Some(events) = &self.events {
+            columns.extend(events.columns());
+        }
         sink.group(count, columns)
     }
 
@@ -173,6 +204,9 @@ impl PendingRows for SampleRows {
         self.error.clear();
         self.number.clear();
         self.runs.clear();
+        if let Some(events) = &mut self.events {
+            events.clear();
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use barograph_model::{Buckets, Descriptor, SeriesId, Span, ValueType, Values};
 use super::rows::{NumberColumn, RowsRun, SeriesWords, TextColumn, ValueColumn, is_in, word_runs};
 use super::series_writer::{PendingRows, SeriesWriter};
 use super::sink::{ColumnValues, FileSink};
-use super::{FileIdentity, FileSummary, corrupt, widen};
+use super::{FORMAT_PLAIN, FileIdentity, FileSummary, corrupt, widen};
 use crate::storage::OutFile;
 use crate::{ArchiveError, Tier};
 
@@ -48,7 +48,7 @@ impl TierWriter {
         };
         Ok(Self {
             tier: about.tier,
-            writer: SeriesWriter::create(out, path, about)?,
+            writer: SeriesWriter::create(out, path, about, (BucketRows::default(), FORMAT_PLAIN))?,
             step_ns,
         })
     }

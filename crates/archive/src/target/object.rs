@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
-use std::net::IpAddr;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use barograph_model::{is_http, is_local_http};
 use bytes::Bytes;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
@@ -209,11 +209,11 @@ fn open_s3(place: &str, options: &BTreeMap<String, String>) -> Opened {
         None | Some("false") => {
             let by_environment =
                 builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
-            by_environment.as_deref() == Some("true") || is_local(&endpoint)
+            by_environment.as_deref() == Some("true") || is_local_http(&endpoint)
         }
         Some(other) => return Err(format!("allow_http = {other:?} must be true or false")),
     };
-    if endpoint.starts_with("http://") && !allow_http {
+    if is_http(&endpoint) && !allow_http {
         return Err(
             "its endpoint is unencrypted: use https://, or say allow_http = \"true\"".into(),
         );
@@ -238,20 +238,6 @@ fn open_s3(place: &str, options: &BTreeMap<String, String>) -> Opened {
         .build()
         .map_err(explain)?;
     Ok((Arc::new(store), prefix.trim_matches('/').to_owned()))
-}
-
-/// Whether an endpoint is `http://` on this machine.
-fn is_local(endpoint: &str) -> bool {
-    let Some(place) = endpoint.strip_prefix("http://") else {
-        return false;
-    };
-    let authority = place.split('/').next().unwrap_or_default();
-    let host = match authority.strip_prefix('[') {
-        Some(v6) => v6.split(']').next(),
-        None => authority.split(':').next(),
-    }
-    .unwrap_or_default();
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
@@ -546,24 +532,5 @@ mod tests {
         check("s3://b", &remote, "allow_http");
         check("s3://b", &[("allow_http", "yes")], "must be true or false");
         check("s3://b", &[("ca_file", "/none")], "ca_file /none");
-    }
-
-    #[test]
-    fn only_this_machine_is_local() {
-        for local in [
-            "http://127.0.0.1:9000",
-            "http://[::1]:9000/x",
-            "http://localhost",
-        ] {
-            assert!(is_local(local), "{local}");
-        }
-        for other in [
-            "https://127.0.0.1",
-            "http://127.0.0.1.example",
-            "http://10.0.0.1",
-            "",
-        ] {
-            assert!(!is_local(other), "{other}");
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod aggregated;
 mod damaged;
+mod events;
 #[path = "../parquet_exercise.rs"]
 mod exercise;
 #[path = "../parquet_forge.rs"]

@@ -169,10 +169,17 @@ impl One {
             .filter_map(Json::as_str)
             .map(|word| format!("'{}'", output::plain(word).replace('\'', "'\\''")))
             .collect();
-        let timeout_s = action["time_ns_max"].as_i64().unwrap_or(0) / NS_PER_S;
+        let limit = match action["time_ns_max"].as_i64() {
+            Some(ns) => format!(", at most {} s", ns / NS_PER_S),
+            None => String::new(),
+        };
+        let place = match &action["node"] {
+            Json::String(node) => format!(" on node {}", output::plain(node)),
+            _ => String::new(),
+        };
         output::print(&format!(
             "action     {} of rule {}: {}\nkey        {}\nevent      {} {} at {}, {} of {}\n\
-             runs       {}\ndelivery   {}, at most {timeout_s} s\nattempts   {} of {}\n\
+             does       {}{place}\ndelivery   {}{limit}\nattempts   {} of {}\n\
              asked for  {}\nstarted    {}\ndue        {}\nended      {}\nreason     {}\n\n{}\n",
             text("id"),
             text("rule"),

@@ -1,9 +1,9 @@
 //! `baro doctor`: reports what every source reads, what is missing, why, and its remedy; which
 //! insights are live, and why the others are not; and what is wrong with archive, cluster,
-//! watches and rules.
+//! watches and rules; and what controllers can do.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use barograph_agent::{
     ACTIONS_DOCUMENT, ActionsRow, Config, ForecastsRow, INSIGHTS_DOCUMENT, InsightsRow,
@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::documents::{DocumentRow, document};
 use super::output::plain;
-use super::{Target, archive, cluster, forecast, format, output};
+use super::{Target, archive, cluster, control, forecast, format, output, weights};
 
 /// Most streams without a forecast that are named.
 const BEYOND_MAX: usize = 5;
@@ -51,7 +51,10 @@ impl Doctor {
             output::print(&cluster::state_of_cluster(&self.target.run_dir()))?;
             output::print(&self.state_of_watches())?;
             output::print(&self.state_of_rules())?;
+            output::print(&control::state_of_controllers(&self.target.run_dir()))?;
         }
+        let sys_root = self.sys_root.as_deref().unwrap_or(Path::new("/"));
+        output::print(&weights::state_of_weights(sys_root))?;
         output::print(&self.state_of_archive())
     }
 

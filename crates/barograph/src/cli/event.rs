@@ -1,16 +1,15 @@
 //! `baro event`: what happened to files: the watched trees, past events, and new ones as they come.
 //! Watching a tree anew needs the control right.
 
-use std::collections::HashMap;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use barograph_client::{Cell, Observer, Rows, Update};
-use barograph_event::{EVENT_STREAM, EventFlags, EventKind, FileEvent, SOURCE_LABEL, decode};
-use barograph_model::{Labels, NS_PER_S, Pattern, Selector, SqlLimits, Value};
+use barograph_client::{
+    Cell, EventFilter, EventGap, EventStart, FeedItem, Observer, Rows, SystemClock, event_json,
+};
+use barograph_event::{EventFlags, EventKind, FileEvent, SOURCE_LABEL, decode};
+use barograph_model::{Clock as _, SqlLimits, instant_ns};
 use clap::{Args, Subcommand};
-use serde_json::json;
 
 use super::statement::{carry_out, done, drop_of};
 use super::{Target, Usage, output};
@@ -19,13 +18,6 @@ use super::{Target, Usage, output};
 const STATEMENTS: &str = "/api/v1/statements";
 /// Longest wait before the command checks whether it should end.
 const SLICE: Duration = Duration::from_millis(500);
-/// Longest wait for events that the ring no longer had to come to the log.
-const LOG_WAIT: Duration = Duration::from_secs(5);
-/// Pause between two looks into the log.
-const LOG_PAUSE: Duration = Duration::from_millis(200);
-/// Time before an event in which events with smaller numbers are looked for, in ns: a source's
-/// times may go back.
-const BACK_NS: i64 = 60 * NS_PER_S;
 
 /// Arguments of `baro event`.
 #[derive(Args)]
@@ -72,6 +64,13 @@ struct Add {
     /// How it is watched [default: inotify]
     #[arg(long, value_name = "COLLECTOR")]
     by: Option<String>,
+    /// Time between two walks, where walks are compared, like '5 min' [default: 5 min]
+    #[arg(long, value_name = "TIME")]
+    every: Option<String>,
+    /// Threads of a walk with `--by scan`, 1 to 64: more pay where the file system answers slowly
+    /// [default: 1]
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
     #[command(flatten)]
     target: Target,
 }
@@ -115,6 +114,10 @@ struct History {
 struct Watch {
     #[command(flatten)]
     filter: Filter,
+    /// Begin with past events from this time on: nanoseconds, RFC 3339 or a time ago [default: new
+    /// events only]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    since: Option<String>,
     /// End after this many events
     #[arg(long, value_name = "N")]
     count: Option<u64>,
@@ -180,11 +183,17 @@ impl Add {
             .map_err(|error| Usage(format!("{}: {error}", self.path.display())))?;
         let name = self.name.unwrap_or_else(|| name_of(&path));
         let by = self.by.map(|by| format!(" BY '{}'", quoted(&by)));
+        let every = self
+            .every
+            .map(|every| format!(" EVERY '{}'", quoted(&every)));
+        let threads = self.threads.map(|threads| format!(" THREADS {threads}"));
         let sql = format!(
-            "CREATE WATCH {name} ON '{}' READERS '{}'{}",
+            "CREATE WATCH {name} ON '{}' READERS '{}'{}{}{}",
             quoted(&path.to_string_lossy()),
             quoted(&self.readers),
-            by.unwrap_or_default()
+            by.unwrap_or_default(),
+            every.unwrap_or_default(),
+            threads.unwrap_or_default()
         );
         let made = carry_out(&self.target, STATEMENTS, &sql)?;
         done(
@@ -245,7 +254,7 @@ impl History {
             wanted.push(format!("kind IN ({})", kinds.join(", ")));
         }
         let printer = Printer::new(self.filter, self.target.json)?;
-        if let Some(path) = &printer.path {
+        if let Some(path) = &printer.filter.path {
             let path = quoted(path.to_string_lossy().trim_end_matches('/'));
             // What begins with `PATH/` is before `PATH0`: 0 follows / in ASCII.
             let is_below = |column: &str| {
@@ -283,126 +292,45 @@ impl History {
 impl Watch {
     fn run(self) -> anyhow::Result<()> {
         let observer = self.target.observer()?;
-        let selector = Selector {
-            name: Pattern::new(EVENT_STREAM),
-            labels: self
-                .filter
-                .source
-                .iter()
-                .map(|source| (SOURCE_LABEL.to_owned(), Pattern::new(source)))
-                .collect(),
+        let start = match self.since.as_deref() {
+            Some(since) => EventStart::Since(
+                instant_ns(since, SystemClock::new().now_ns())
+                    .map_err(|error| Usage(format!("--since {error}")))?,
+            ),
+            None => EventStart::Now,
         };
         let printer = Printer::new(self.filter, self.target.json)?;
-        if let Some(path) = &printer.path {
+        if let Some(path) = &printer.filter.path {
             cover(&self.target, &observer, path)?;
         }
-        let mut watch = observer.watch(&selector);
-        let mut follower = Follower {
-            observer: &observer,
-            last: HashMap::new(),
-        };
-        // What is there already was told to others.
-        for update in watch.next(Duration::ZERO).into_iter().flatten() {
-            if let Some((event, labels)) = event_of_update(&update) {
-                follower.last.insert(labels, event.index);
-            }
-        }
+        let mut feed = observer.events(printer.filter.clone(), start)?;
         let mut left = self.count.unwrap_or(u64::MAX);
         while left > 0 {
-            for update in watch.next(SLICE).into_iter().flatten() {
-                for (event, source) in follower.follow(&update)? {
-                    if left > 0 && printer.wants(&event) {
-                        printer.print(&event, &source)?;
-                        left -= 1;
-                    }
+            match feed.next(SLICE) {
+                Some(FeedItem::Event(event, source)) => {
+                    printer.print(&event, &source)?;
+                    left -= 1;
                 }
+                Some(FeedItem::Gap(gap)) => tell_gap(&gap),
+                None => {}
             }
         }
         Ok(())
     }
 }
 
-/// Follows sources without leaving out an event: what the ring no longer has is read from the log.
-struct Follower<'a> {
-    observer: &'a Observer,
-    /// Number of the last event of each source.
-    last: HashMap<Labels, u64>,
-}
-
-impl Follower<'_> {
-    /// The events up to this one that were not given yet.
-    fn follow(&mut self, update: &Update) -> anyhow::Result<Vec<(FileEvent, String)>> {
-        let Some((event, labels)) = event_of_update(update) else {
-            return Ok(Vec::new());
-        };
-        let last = self.last.insert(labels.clone(), event.index);
-        if last.is_some_and(|last| event.index <= last) {
-            // It was recorded again.
-            self.last.insert(labels, last.unwrap_or_default());
-            return Ok(Vec::new());
-        }
-        let source = labels.get(SOURCE_LABEL).unwrap_or_default().to_owned();
-        let mut events = Vec::new();
-        if update.lost > 0 {
-            // Of a source that has appeared since, all events are new.
-            let last = last.unwrap_or(event.index.saturating_sub(update.lost + 1));
-            events = self.missed(&source, (last, event.index), event.ts, update.lost)?;
-        }
-        events.push((event, source));
-        Ok(events)
-    }
-
-    /// The events between two numbers, which the ring no longer has.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a command waits until events are in the log, for a bounded time"
-    )]
-    fn missed(
-        &self,
-        source: &str,
-        (last, next): (u64, u64),
-        ts: i64,
-        lost: u64,
-    ) -> anyhow::Result<Vec<(FileEvent, String)>> {
-        let sql = format!(
-            "SELECT ts, value, {SOURCE_LABEL} FROM events WHERE {SOURCE_LABEL} = '{}' \
-             AND ts >= {} AND idx > {last} AND idx < {next}",
-            quoted(source),
-            ts.saturating_sub(BACK_NS)
-        );
-        let limits = SqlLimits {
-            rows_max: usize::MAX,
-            ..SqlLimits::default()
-        };
-        let mut waited = Duration::ZERO;
-        loop {
-            let rows = self.observer.sql(&sql, &limits)?;
-            let events = (0..rows.len()).filter_map(|row| event_of(&rows, row));
-            let mut events: Vec<(FileEvent, String)> = events.collect();
-            if events.len() as u64 >= lost || waited >= LOG_WAIT {
-                events.sort_by_key(|(event, _)| event.index);
-                events.dedup_by_key(|(event, _)| event.index);
-                let missing = lost.saturating_sub(events.len() as u64);
-                if missing > 0 {
-                    output::tell(&format!(
-                        "baro: {missing} events of {source} are not in its history yet\n"
-                    ));
-                }
-                return Ok(events);
-            }
-            std::thread::sleep(LOG_PAUSE);
-            waited += LOG_PAUSE;
-        }
-    }
-}
-
-/// The event of a sample, and the labels of its stream.
-fn event_of_update(update: &Update) -> Option<(FileEvent, Labels)> {
-    let Value::Bytes(record) = &update.sample.value else {
-        return None;
-    };
-    let event = decode(record, update.sample.ts).ok()?;
-    Some((event, update.descriptor.labels.clone()))
+/// Tells that events are missing.
+fn tell_gap(gap: &EventGap) {
+    let count = gap
+        .missing
+        .map_or("events".to_owned(), |count| format!("{count} events"));
+    let until = gap
+        .before
+        .map_or(String::new(), |index| format!(" and before {index}"));
+    output::tell(&format!(
+        "baro: {count} of {} after {}{until} are missing: {}\n",
+        gap.source, gap.after, gap.reason
+    ));
 }
 
 /// The event of a row of `ts`, `value` and source.
@@ -421,10 +349,9 @@ pub(super) fn quoted(text: &str) -> String {
     text.replace('\'', "''")
 }
 
-/// Chooses and prints events.
+/// Prints the events that are wanted.
 struct Printer {
-    path: Option<PathBuf>,
-    kinds: Vec<EventKind>,
+    filter: EventFilter,
     is_json: bool,
 }
 
@@ -436,22 +363,13 @@ impl Printer {
             Err(_) if path.is_absolute() => Ok(path),
             Err(error) => Err(Usage(format!("{}: {error}", path.display()))),
         });
-        Ok(Self {
-            path: path.transpose()?,
+        let filter = EventFilter {
             kinds: filter.kind,
-            is_json,
-        })
-    }
-
-    fn wants(&self, event: &FileEvent) -> bool {
-        let is_below = |path: &[u8]| {
-            let path = Path::new(std::ffi::OsStr::from_bytes(path));
-            self.path
-                .as_ref()
-                .is_none_or(|wanted| path.starts_with(wanted))
+            path: path.transpose()?,
+            glob: None,
+            source: filter.source,
         };
-        let is_kind = self.kinds.is_empty() || self.kinds.contains(&event.kind);
-        is_kind && (is_below(&event.path) || is_below(&event.old_path))
+        Ok(Self { filter, is_json })
     }
 
     fn print(&self, event: &FileEvent, source: &str) -> anyhow::Result<()> {
@@ -479,27 +397,4 @@ impl Printer {
 
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// An event as JSON, with the fields of the table `events`.
-fn event_json(event: &FileEvent, source: &str) -> serde_json::Value {
-    let has = |flag| event.flags.has(flag);
-    json!({
-        "ts": event.ts,
-        "kind": event.kind.as_str(),
-        "path": text(&event.path),
-        "old_path": (!event.old_path.is_empty()).then(|| text(&event.old_path)),
-        "size": event.size,
-        "uid": event.uid,
-        "gid": event.gid,
-        "job": (!event.job.is_empty()).then_some(&*event.job),
-        "directory": has(EventFlags::DIRECTORY),
-        "complete": !has(EventFlags::PATH_INCOMPLETE),
-        "idx": event.index,
-        "quality": match has(EventFlags::RECONCILED) {
-            true => "reconciled",
-            false => "measured",
-        },
-        "source": source,
-    })
 }

@@ -47,6 +47,9 @@ enum Verb {
     /// Show what a rule on file events would have run, on the events that are recorded; nothing is
     /// run
     DryRun(trial::DryRun),
+    /// Check a statement without an agent: its words, its templates, and, with a configuration,
+    /// whether it may do what it does
+    Check(trial::Check),
     /// Test rules on file events: a Markdown file has rules in blocks of SQL, and below each tables
     /// of events for which it fires or not
     Test(trial::Test),
@@ -86,6 +89,7 @@ impl Rule {
             } => trial::explain_event(&target, &name, &event),
             Verb::Explain { name, target, .. } => explain(&target, &name),
             Verb::DryRun(dry_run) => dry_run.run(),
+            Verb::Check(check) => check.run(),
             Verb::Test(test) => test.run(),
         }
     }

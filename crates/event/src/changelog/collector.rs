@@ -11,9 +11,15 @@ use super::reader::{LogReader, ReadTo, ReaderOptions};
 use crate::collector::{Collected, Collector, CollectorFault, CollectorStatus};
 use crate::event::FileEvent;
 
+/// Time after which clearing is tried again that has failed, in ns.
+const CLEAR_AGAIN_NS: i64 = 1_000_000_000;
+
 /// What a collector of a log begins with.
 #[derive(Clone, Debug, Default)]
 pub struct ChangelogOptions {
+    /// Name of the log among those of its file system, such as that of the metadata target. It is
+    /// needed where positions are kept ([`ChangelogMerge::keep_in`]).
+    pub name: String,
     /// The registered user whose records are cleared when they are durable here; `None` clears
     /// nothing.
     pub user: Option<ChangelogUser>,
@@ -41,6 +47,10 @@ pub struct ChangelogCollector {
     /// Whether there is no room for more records.
     is_full: bool,
     trouble: String,
+    /// Why records could not be cleared, and the time of the monotonic clock before which clearing
+    /// is not tried again, in ns.
+    clear_trouble: String,
+    clear_ns: i64,
 }
 
 impl ChangelogCollector {
@@ -51,20 +61,24 @@ impl ChangelogCollector {
         options: ChangelogOptions,
     ) -> Self {
         let ChangelogOptions {
+            name,
             user,
             resume,
             reader,
         } = options;
+        let (log, start) = merge.lock().begin_log(&name, resume);
         Self {
             merge: merge.clone(),
-            log: merge.lock().add_log(resume.is_some()),
-            reader: LogReader::new(device, user, reader, resume),
+            log,
+            reader: LogReader::new(device, user, reader, (start, resume)),
             items: VecDeque::new(),
             index: resume.unwrap_or(0),
             events: 0,
             due_ns: i64::MIN,
             is_full: false,
             trouble: String::new(),
+            clear_trouble: String::new(),
+            clear_ns: i64::MIN,
         }
     }
 
@@ -72,6 +86,17 @@ impl ChangelogCollector {
         let room = self.merge.lock().room(self.log);
         // Other collectors do not wait while this one reads.
         self.reader.read(&mut self.items, room, now)
+    }
+
+    /// Clears the log up to where all logs are durable.
+    fn clear(&mut self) -> Result<(), CollectorFault> {
+        let reached = self.merge.lock().positions.reached(self.log);
+        let cleared = self.reader.clear(reached);
+        self.clear_trouble = match &cleared {
+            Ok(()) => String::new(),
+            Err(fault) => fault.to_string(),
+        };
+        cleared
     }
 }
 
@@ -98,7 +123,12 @@ impl Collector for ChangelogCollector {
             || read_to == Some(ReadTo::Survey)
             || (count > 0 && read_to == Some(ReadTo::Room));
         self.is_full = merge.room(self.log) == 0;
+        merge.check(now.1);
         drop(merge);
+        // What has become durable in other logs may allow more than the last acknowledgement.
+        if now.1 >= self.clear_ns && self.clear().is_err() {
+            self.clear_ns = now.1.saturating_add(CLEAR_AGAIN_NS);
+        }
         self.events += count as u64;
         if let Some(last) = events.last().filter(|_| count > 0) {
             self.index = last.index;
@@ -123,7 +153,13 @@ impl Collector for ChangelogCollector {
     }
 
     fn acknowledge(&mut self, index: u64) -> Result<(), CollectorFault> {
-        self.reader.clear(index.min(self.index))
+        let index = index.min(self.index);
+        self.merge.lock().note_durable(self.log, index);
+        self.clear()
+    }
+
+    fn has_numbers_of_source(&self) -> bool {
+        true
     }
 
     fn readable(&self) -> Option<BorrowedFd<'_>> {
@@ -146,6 +182,15 @@ impl Collector for ChangelogCollector {
         }
         if trouble.is_empty() && merge.resolver.is_full {
             trouble = "there are more directories than are kept: raise directories_max".into();
+        }
+        for other in [&self.clear_trouble, &merge.positions.trouble] {
+            if trouble.is_empty() {
+                trouble.clone_from(other);
+            }
+        }
+        if trouble.is_empty() && merge.positions.is_apart {
+            trouble = "the events of another log of the file system have not become durable for                        long: records are cleared without waiting for it, so that paths can be                        wrong after a kill"
+                .into();
         }
         let directories = merge.resolver.directories() as u64;
         let log = merge.log(self.log);

@@ -29,7 +29,7 @@ impl Run {
         let users = (0..targets)
             .map(|at| history.log(at).register().unwrap())
             .collect();
-        let merge = merge_of(&history);
+        let merge = merge_of(&history, targets, directory.path());
         let mut run = Self {
             directory,
             history,
@@ -56,11 +56,12 @@ impl Run {
     /// Forgets all but what is durable, as a killed agent does.
     fn restart(&mut self) {
         self.collectors.clear();
-        self.merge = merge_of(&self.history);
+        self.merge = merge_of(&self.history, self.targets(), self.directory.path());
         for at in 0..self.targets() {
             let path = path_of(self.directory.path(), at);
             let device = Box::new(StandInDevice::new(path));
             let options = ChangelogOptions {
+                name: name_of(at),
                 user: Some(self.users[at]),
                 resume: self.durable[at].last().map(|event| event.index),
                 ..ChangelogOptions::default()
@@ -91,14 +92,29 @@ impl Run {
         count
     }
 
+    /// Acknowledges what is durable of a log, and checks that no more than that is cleared.
     fn acknowledge(&mut self, at: usize) {
         let Some(last) = self.durable[at].last() else {
             return;
         };
         let last = last.index;
         self.collectors[at].acknowledge(last).unwrap();
-        let cleared = self.history.log(at).cleared(self.users[at]).unwrap();
-        assert_eq!(cleared, Some(last));
+        assert!(self.cleared(at) <= last);
+    }
+
+    fn cleared(&mut self, at: usize) -> u64 {
+        let cleared = self.history.log(at).cleared(self.users[at]);
+        cleared.unwrap().unwrap()
+    }
+
+    /// Acknowledges all that is durable, after which all logs are cleared up to there.
+    fn acknowledge_all(&mut self) {
+        (0..self.targets()).for_each(|at| self.acknowledge(at));
+        assert_eq!(self.round(10_000, true), 0);
+        for at in 0..self.targets() {
+            let last = self.durable[at].last().map_or(0, |event| event.index);
+            assert_eq!(self.cleared(at), last);
+        }
     }
 
     /// Collects until everything that has happened is durable.
@@ -148,12 +164,20 @@ impl Run {
 }
 
 fn path_of(directory: &Path, at: usize) -> PathBuf {
-    directory.join(format!("MDT{at:04}"))
+    directory.join(name_of(at))
 }
 
-fn merge_of(history: &History) -> ChangelogMerge {
+fn name_of(at: usize) -> String {
+    format!("MDT{at:04}")
+}
+
+fn merge_of(history: &History, targets: usize, directory: &Path) -> ChangelogMerge {
     let paths = Box::new(history.paths());
-    ChangelogMerge::new(MergeOptions::default(), ResolverOptions::default(), paths)
+    let merge = ChangelogMerge::new(MergeOptions::default(), ResolverOptions::default(), paths);
+    let names: Vec<String> = (0..targets).map(name_of).collect();
+    let merge = merge.of_logs(names.iter().map(String::as_str));
+    merge.keep_in(&directory.join("positions"));
+    merge
 }
 
 #[test]
@@ -163,7 +187,7 @@ fn a_history_is_told_with_its_paths() {
         for _ in 0..20 {
             run.history.run(1_000).unwrap();
             run.finish();
-            (0..targets).for_each(|at| run.acknowledge(at));
+            run.acknowledge_all();
         }
         assert_eq!(run.check(), (0, 0), "seed {seed}");
         // All that is needed is in the records, since the history began with an empty root. Files
@@ -177,40 +201,89 @@ fn a_history_is_told_with_its_paths() {
     }
 }
 
+/// A history with kills at any record: the number of events, and of those with wrong and with
+/// needlessly incomplete paths.
+fn killed_at_any_record(seed: u64, targets: usize) -> (usize, usize, usize) {
+    let mut run = Run::new(seed, targets);
+    for _ in 0..60 {
+        let events = 1 + run.below(300) as usize;
+        run.history.run(events).unwrap();
+        for _ in 0..1 + run.below(3) {
+            let events_max = 1 + run.below(80) as usize;
+            run.round(events_max, true);
+            let at = run.below(targets as u64) as usize;
+            run.acknowledge(at);
+        }
+        if run.below(2) == 0 {
+            run.round(7, false);
+            run.restart();
+        }
+    }
+    run.finish();
+    let (wrong, incomplete) = run.check();
+    (run.history.truths().len(), wrong, incomplete)
+}
+
 /// The places of all directories are unknown after a restart: what is read ahead and what the file
 /// system tells now must give the paths of the time, over renames of directories above.
 #[test]
 fn a_restart_at_any_record_loses_nothing_and_repeats_nothing() {
-    for (seed, targets) in [(11, 1), (12, 1), (13, 1), (14, 4), (15, 4), (16, 4)] {
-        let mut run = Run::new(seed, targets);
-        for _ in 0..60 {
-            let events = 1 + run.below(300) as usize;
-            run.history.run(events).unwrap();
-            for _ in 0..1 + run.below(3) {
-                let events_max = 1 + run.below(80) as usize;
-                run.round(events_max, true);
-                let at = run.below(targets as u64) as usize;
-                run.acknowledge(at);
-            }
-            if run.below(2) == 0 {
-                run.round(7, false);
-                run.restart();
-            }
+    let seeds = [(11, 1), (12, 1), (13, 1), (14, 4), (15, 4), (16, 4)];
+    for (seed, targets) in seeds.into_iter().chain([(112, 2), (116, 2), (128, 2)]) {
+        let (count, wrong, incomplete) = killed_at_any_record(seed, targets);
+        assert_eq!(wrong, 0, "seed {seed}: of {count}");
+        // In three of 36 such histories one path was incomplete, of a file of several names.
+        assert!(incomplete <= 1, "seed {seed}: {incomplete} of {count}");
+    }
+}
+
+/// After a loss of power the file of positions may be an older one: records that it asks for are
+/// cleared. None is missing, since all of them were told.
+#[test]
+fn an_older_file_of_positions_loses_nothing() {
+    for targets in [1, 3] {
+        let mut run = Run::new(91, targets);
+        let file = run.directory.path().join("positions");
+        for _ in 0..10 {
+            run.history.run(400).unwrap();
+            run.finish();
+            run.acknowledge_all();
+            let older = std::fs::read(&file).unwrap();
+            run.history.run(400).unwrap();
+            run.finish();
+            run.acknowledge_all();
+            run.history.run(100).unwrap();
+            std::fs::write(&file, older).unwrap();
+            run.restart();
         }
         run.finish();
-        let (wrong, incomplete) = run.check();
-        let count = run.history.truths().len();
-        if targets == 1 {
-            assert_eq!((wrong, incomplete), (0, 0), "seed {seed}");
-        } else {
-            // Where one log was resumed later than another one, the renames between are told again
-            // by neither.
-            assert!(
-                (wrong + incomplete) * 10 < count,
-                "{wrong} {incomplete} of {count}"
-            );
+        assert_eq!(run.check(), (0, 0), "{targets} targets");
+        assert_eq!(run.collectors[0].status().gaps, 0);
+    }
+}
+
+/// A log is not cleared before the events of the others are durable, and then without an event of
+/// its own.
+#[test]
+fn a_log_is_cleared_as_far_as_the_others_are_durable() {
+    let mut run = Run::new(95, 2);
+    run.history.run(300).unwrap();
+    let mut events = Vec::new();
+    for _ in 0..3 {
+        run.monotonic_ns += 1_000_000_000;
+        let now = (run.wall_ns(), run.monotonic_ns);
+        for collector in &mut run.collectors {
+            collector.collect(&mut events, 10_000, now).unwrap();
         }
     }
+    assert_eq!(events.len(), run.history.truths().len());
+    let last = [0, 1].map(|at| run.history.log(at).last());
+    run.collectors[0].acknowledge(last[0]).unwrap();
+    assert_eq!((run.cleared(0), run.cleared(1)), (0, 0));
+    run.collectors[1].acknowledge(last[1]).unwrap();
+    assert_eq!((run.cleared(0), run.cleared(1)), (0, last[1]));
+    run.round(10, true);
+    assert_eq!(run.cleared(0), last[0], "without another event");
 }
 
 /// With several logs a restart is exact as well if all of them were durable up to the same time.
@@ -222,7 +295,7 @@ fn a_restart_of_several_logs_at_one_time() {
             let events = 1 + run.below(600) as usize;
             run.history.run(events).unwrap();
             run.finish();
-            (0..targets).for_each(|at| run.acknowledge(at));
+            run.acknowledge_all();
             let events = 1 + run.below(600) as usize;
             run.history.run(events).unwrap();
             run.restart();
@@ -240,7 +313,7 @@ fn a_backlog_longer_than_what_is_read_ahead() {
         let mut run = Run::new(31, targets);
         run.history.run(3_000).unwrap();
         run.finish();
-        (0..targets).for_each(|at| run.acknowledge(at));
+        run.acknowledge_all();
         run.history.run(60_000).unwrap();
         run.restart();
         run.finish();
@@ -347,7 +420,8 @@ fn a_removed_user_is_reported() {
     run.finish();
     let user = run.users[0];
     run.history.log(0).remove(user).unwrap();
-    let fault = run.collectors[0].acknowledge(20).unwrap_err();
+    let last = run.history.log(0).last();
+    let fault = run.collectors[0].acknowledge(last).unwrap_err();
     assert!(fault.to_string().contains("not registered"), "{fault}");
 }
 

@@ -6,10 +6,12 @@
 //! can have a path of before, or one that had to be asked for.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::convert::{Mark, event_of, gap_of};
 use super::item::{LogContent, LogItem};
+use super::positions::{LogPosition, LogPositions};
 use super::reader::ReadTo;
 use super::record::ChangelogRecord;
 use super::record_type::RecordType;
@@ -32,6 +34,8 @@ pub struct MergeOptions {
     /// Most that the clocks of servers and of this node differ, and that a record needs until it
     /// can be read, in ns.
     pub skew_ns: i64,
+    /// Longest time that clearing of a log waits until the events of other logs are durable, in ns.
+    pub clear_hold_ns: i64,
 }
 
 impl Default for MergeOptions {
@@ -43,6 +47,7 @@ impl Default for MergeOptions {
             hold_ns: 5_000_000_000,
             survey_hold_ns: 120_000_000_000,
             skew_ns: 500_000_000,
+            clear_hold_ns: 3_600_000_000_000,
         }
     }
 }
@@ -58,7 +63,25 @@ impl ChangelogMerge {
             options,
             resolver: Resolver::new(resolver, paths),
             logs: Vec::new(),
+            positions: LogPositions::default(),
+            awaited_until_ns: None,
         })))
+    }
+
+    /// Has the merge wait for logs with these names from the start, so that none is ahead of
+    /// another one that begins a moment later.
+    #[must_use]
+    pub fn of_logs<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut merge = self.lock();
+        names.into_iter().for_each(|name| _ = merge.log_of(name));
+        drop(merge);
+        self
+    }
+
+    /// Keeps in this file up to where all logs are durable, and takes in what it has. It is to be
+    /// called before the first collector is made; another call with the same path does nothing.
+    pub fn keep_in(&self, path: &Path) {
+        self.lock().positions.keep_in(path);
     }
 
     /// Number of FIDs whose places were asked for so far.
@@ -77,10 +100,21 @@ pub(crate) struct MergeState {
     options: MergeOptions,
     pub(crate) resolver: Resolver,
     logs: Vec<MergedLog>,
+    pub(crate) positions: LogPositions,
+    /// Time of the monotonic clock up to which others wait for logs that have no collector yet, in
+    /// ns; `None` before the first collector.
+    awaited_until_ns: Option<i64>,
 }
 
 /// A log in the merge.
 pub(crate) struct MergedLog {
+    name: String,
+    /// Whether it has, or had, a collector.
+    is_begun: bool,
+    /// Index up to which events were told in an earlier life: records up to there change places and
+    /// are not told again.
+    silent_to: u64,
+    position: LogPosition,
     /// Records that were read and not applied.
     pub(crate) queue: VecDeque<LogItem>,
     /// Events that were not collected yet.
@@ -93,23 +127,58 @@ pub(crate) struct MergedLog {
     pub(crate) is_surveying: bool,
     /// Whether recording was off before the next record; unknown is as off.
     was_off: bool,
-    /// The first record of a rename of an old server, which waits for the second.
-    half_rename: Option<Box<[u8]>>,
+    /// The first record of a rename of an old server, which waits for the second, and the time of
+    /// the monotonic clock when it was read.
+    half_rename: Option<(i64, Box<[u8]>)>,
     pub(crate) gaps: u64,
     pub(crate) unresolved: u64,
     pub(crate) senseless: u64,
 }
 
 impl MergeState {
-    /// Adds a log, of which events were taken before if it is resumed.
-    pub(crate) fn add_log(&mut self, is_resumed: bool) -> usize {
+    /// Begins a log, of which the events up to `resume` are durable. Returns its number and the
+    /// index after which it is to be read, which is `None` for its first record.
+    pub(crate) fn begin_log(&mut self, name: &str, resume: Option<u64>) -> (usize, Option<u64>) {
+        let at = self.log_of(name);
+        let log = &mut self.logs[at];
+        let was_begun = std::mem::replace(&mut log.is_begun, true);
+        log.is_live = true;
+        log.is_surveying = false;
+        log.was_off = resume.is_some();
+        log.half_rename = None;
+        log.silent_to = resume.unwrap_or(0);
+        if was_begun {
+            // Its records were applied here up to that event and further.
+            self.positions.note_durable(at, resume.unwrap_or(0));
+            return (at, resume);
+        }
+        let start = self.positions.begin(at, resume);
+        log.position = LogPosition {
+            applied: start.unwrap_or(0),
+            told: log.silent_to,
+        };
+        (at, start)
+    }
+
+    /// The number of the log with this name, which is added if it is not there. A log without a
+    /// name is always another one.
+    fn log_of(&mut self, name: &str) -> usize {
+        let is_it = |log: &MergedLog| log.name == name && !name.is_empty();
+        if let Some(at) = self.logs.iter().position(is_it) {
+            return at;
+        }
+        self.positions.add(name);
         self.logs.push(MergedLog {
+            name: name.to_owned(),
+            is_begun: false,
+            silent_to: 0,
+            position: LogPosition::default(),
             queue: VecDeque::new(),
             events: VecDeque::new(),
             read_to_ns: i64::MIN,
             is_live: true,
-            is_surveying: false,
-            was_off: is_resumed,
+            is_surveying: true,
+            was_off: false,
             half_rename: None,
             gaps: 0,
             unresolved: 0,
@@ -155,8 +224,37 @@ impl MergeState {
         log.events.clear();
     }
 
+    /// Takes in that the events of a log up to this index are durable.
+    pub(crate) fn note_durable(&mut self, log: usize, index: u64) {
+        self.positions.note_durable(log, index);
+        self.positions.settle();
+    }
+
+    /// Notes how far all logs have come, and what of that is durable.
+    pub(crate) fn check(&mut self, now_ns: i64) {
+        let is_half = |log: &MergedLog| {
+            let read_ns = log.half_rename.as_ref().map(|(read_ns, _)| *read_ns);
+            read_ns.is_some_and(|read| now_ns.saturating_sub(read) < self.options.hold_ns)
+        };
+        // Behind the first half of a rename the second one alone would be read.
+        if !self.logs.iter().any(is_half) {
+            let positions: Vec<LogPosition> = self.logs.iter().map(|log| log.position).collect();
+            self.positions.check(&positions, now_ns);
+        }
+        self.positions.settle();
+        self.positions.give_up(self.options.clear_hold_ns, now_ns);
+    }
+
     /// Makes events of all records that need not wait.
     pub(crate) fn advance(&mut self, now_ns: i64) {
+        let survey_hold_ns = self.options.survey_hold_ns;
+        let awaited_until_ns = *self
+            .awaited_until_ns
+            .get_or_insert(now_ns.saturating_add(survey_hold_ns));
+        if now_ns >= awaited_until_ns {
+            let absent = self.logs.iter_mut().filter(|log| !log.is_begun);
+            absent.for_each(|log| log.is_live = false);
+        }
         loop {
             let batch = self.take_batch(now_ns);
             if batch.is_empty() {
@@ -236,16 +334,18 @@ impl MergeState {
     }
 
     fn apply(&mut self, at: usize, item: LogItem) {
+        let log = &mut self.logs[at];
+        log.position.applied = log.position.applied.max(item.index);
         let bytes = match item.content {
             LogContent::Gap { first } => {
-                let event = gap_of(first, item.index, item.time_ns);
-                self.logs[at].push(event);
+                // What was told before it was purged is not missing.
+                let first = first.max(log.silent_to.saturating_add(1));
+                log.push(gap_of(first, item.index, item.time_ns));
                 self.resolver.forget();
                 return;
             }
             LogContent::Record(bytes) => bytes,
         };
-        let log = &mut self.logs[at];
         // Bytes that do not parse were not taken in.
         let Ok((record, _)) = ChangelogRecord::parse(&bytes) else {
             return;
@@ -257,12 +357,14 @@ impl MergeState {
         let is_half = of == RecordType::Rename && record.source.is_none();
         if is_half {
             // Only one rename waits for its second record.
-            let before = log.half_rename.replace(bytes);
+            let before = log.half_rename.replace((item.read_ns, bytes));
             log.senseless += u64::from(before.is_some());
             return;
         }
         let half = log.half_rename.take_if(|_| of == RecordType::RenameTo);
-        let half = half.as_deref().map(ChangelogRecord::parse);
+        let half = half
+            .as_ref()
+            .map(|(_, bytes)| ChangelogRecord::parse(bytes));
         let record = match half {
             Some(Ok((half, _))) => whole_rename(&half, &record),
             _ => record,
@@ -283,7 +385,12 @@ impl MergeState {
 }
 
 impl MergedLog {
+    /// Adds an event, unless it was told in an earlier life.
     fn push(&mut self, event: FileEvent) {
+        if event.index <= self.silent_to {
+            return;
+        }
+        self.position.told = self.position.told.max(event.index);
         let incomplete = [EventFlags::PATH_INCOMPLETE, EventFlags::OLD_PATH_INCOMPLETE];
         let is_incomplete = incomplete.iter().any(|flag| event.flags.has(*flag));
         self.unresolved += u64::from(is_incomplete);

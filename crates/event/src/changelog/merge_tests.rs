@@ -91,6 +91,7 @@ impl Situation {
     fn collector(&self, log: usize, resume: Option<u64>) -> ChangelogCollector {
         let device = Box::new(StandInDevice::new(self.path(log)));
         let options = ChangelogOptions {
+            name: log.to_string(),
             resume,
             ..ChangelogOptions::default()
         };
@@ -347,6 +348,35 @@ fn a_rename_of_two_records() {
     let indexes: Vec<u64> = events.iter().map(|event| event.index).collect();
     assert_eq!(indexes, [1, 3, 4, 5, 6]);
     assert_eq!(collector.status().senseless, 1);
+}
+
+/// A kill between the two records: the first one is read again, although the events after it are
+/// durable.
+#[test]
+fn a_rename_of_two_records_with_a_restart_between() {
+    let mut situation = Situation::new();
+    let positions = situation.directory.path().join("positions");
+    situation.merge.keep_in(&positions);
+    let before = [
+        record(RecordType::Create, 3, 1, "a"),
+        record(RecordType::Rename, 3, 1, "a"),
+        record(RecordType::Create, 4, 1, "c"),
+    ];
+    situation.write(0, &before);
+    let mut collector = situation.collector(0, None);
+    let events = situation.collect(&mut collector, 0);
+    assert_eq!(events.last().map(|event| event.index), Some(3));
+    collector.acknowledge(3).unwrap();
+    drop(collector);
+    situation.write(0, &[record(RecordType::RenameTo, 0, 1, "b")]);
+    let resolver = ResolverOptions::default();
+    let paths = Box::new(situation.paths.clone());
+    situation.merge = ChangelogMerge::new(MergeOptions::default(), resolver, paths);
+    situation.merge.keep_in(&positions);
+    let mut collector = situation.collector(0, Some(3));
+    let events = situation.collect(&mut collector, 0);
+    assert_eq!(told(&events), [renamed(EventKind::Rename, "/b", "/a")]);
+    assert_eq!(events[0].index, 4);
 }
 
 /// Recording that was off is a gap, and what was known of places is forgotten; a server that was

@@ -71,7 +71,8 @@ pub(crate) enum ReadTo {
     /// The scan has come to the end of the log: nothing that was written before this time of the
     /// wall clock is left.
     End(i64),
-    /// The device has nothing at present, but the scan goes on.
+    /// The device has nothing at present, but the scan goes on, or records wait for one that may
+    /// come late.
     Waiting,
     /// There was no room for more.
     Room,
@@ -119,13 +120,13 @@ enum Scan {
 }
 
 impl LogReader {
-    /// A reader of a log from which the events up to `resume` are durable; `None` takes the log
-    /// from its first record on.
+    /// A reader of a log from the record after `start` on, of which the events up to `resume` are
+    /// durable; without a start it takes the log from its first record on.
     pub(crate) fn new(
         device: Box<dyn ChangelogDevice>,
         user: Option<ChangelogUser>,
         options: ReaderOptions,
-        resume: Option<u64>,
+        (start, resume): (Option<u64>, Option<u64>),
     ) -> Self {
         let bytes = options.buffer_bytes.max(RECORD_BYTES_MAX);
         let survey = device.can_go_back().then(Default::default);
@@ -137,12 +138,12 @@ impl LogReader {
             scan: Scan::None { next_ns: i64::MIN },
             survey,
             surveyed: None,
-            expected: resume.map(|index| index.saturating_add(1)),
-            lost: 0..=resume.unwrap_or(0),
+            expected: start.map(|index| index.saturating_add(1)),
+            lost: 0..=start.unwrap_or(0),
             skip: 0,
             late: BTreeMap::new(),
             late_since_ns: 0,
-            handed_out: resume.unwrap_or(0),
+            handed_out: start.unwrap_or(0),
             cleared: 0,
             resumed: resume.unwrap_or(0),
             senseless: 0,
@@ -196,7 +197,11 @@ impl LogReader {
             }
         };
         self.give_up_late(items, now.1);
-        Ok(read_to)
+        match read_to {
+            // Records that wait for a missing index are before the end.
+            ReadTo::End(_) if !self.late.is_empty() => Ok(ReadTo::Waiting),
+            read_to => Ok(read_to),
+        }
     }
 
     /// Surveys a part of the log; the result is its end when the survey is done.

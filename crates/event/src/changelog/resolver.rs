@@ -14,8 +14,9 @@
 //! * if the backlog is longer than what is surveyed, and with files of several names;
 //! * later, if a directory that is still unknown is renamed behind what is read ahead, and in the
 //!   moment between reading and asking;
-//! * after a start with several logs: a rename that is durable and cleared in one log is not known
-//!   to events before it that another log tells again.
+//! * after a start with several logs whose common position was lost, or had to be given up
+//!   ([`super::positions`]): a rename that is cleared in one log is not known to events before it
+//!   that another log tells again.
 //!
 //! A directory that was removed after the last record read has no name any more: paths below it are
 //! marked as incomplete.

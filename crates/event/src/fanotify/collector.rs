@@ -352,9 +352,12 @@ impl FanotifyCollector {
             ));
         }
         if tree.unreadable > 0 {
+            let so = match tree.has_all() {
+                true => "the paths of events in them are not known",
+                false => "events in them are not seen",
+            };
             parts.push(format!(
-                "{} directories cannot be read, so that events in them are not seen: grant \
-                 CAP_DAC_READ_SEARCH",
+                "{} directories cannot be read, so that {so}: grant CAP_DAC_READ_SEARCH",
                 tree.unreadable
             ));
         }

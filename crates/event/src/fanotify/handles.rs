@@ -195,6 +195,14 @@ impl HandleReader {
     }
 }
 
+/// Whether an error passes by itself.
+pub(super) fn is_passing(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN
+    )
+}
+
 impl Identify for HandleReader {
     fn identity(
         &self,

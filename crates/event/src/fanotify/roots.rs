@@ -11,6 +11,9 @@ use crate::collector::CollectorFault;
 pub(super) struct Roots {
     base: Vec<u8>,
     roots: Vec<Vec<u8>>,
+    /// Whether a root is all of the file system that is mounted at the base, so that a directory
+    /// that is not known can lie nowhere else.
+    pub(super) is_all: bool,
 }
 
 /// How a path stands to the watched directories.
@@ -52,8 +55,13 @@ impl Roots {
             }
             bare_roots.push(bare_root);
         }
-        let roots = bare_roots;
-        Ok(Self { base, roots })
+        let mut roots = Self {
+            base,
+            roots: bare_roots,
+            is_all: false,
+        };
+        roots.is_all = roots.are_whole_file_system();
+        Ok(roots)
     }
 
     /// The path of the base; `/` if it is the root directory.
@@ -64,6 +72,20 @@ impl Roots {
     /// The paths of the roots.
     pub(super) fn roots(&self) -> impl Iterator<Item = &[u8]> {
         self.roots.iter().map(|root| shown(root))
+    }
+
+    /// Whether a root is all of the file system that is mounted at the base
+    /// (`proc_pid_mountinfo(5)`).
+    fn are_whole_file_system(&self) -> bool {
+        // The kernel escapes blanks and backslashes: such a mount point is not found, and taken for
+        // a part of a file system.
+        let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let mut mounted = mounts.split(|byte| *byte == b'\n').filter_map(|line| {
+            let mut fields = line.split(|byte| *byte == b' ').skip(3);
+            let (root, point) = (fields.next()?, fields.next()?);
+            (point == self.base()).then_some(root)
+        });
+        self.roots.contains(&self.base) && mounted.next_back() == Some(b"/")
     }
 
     /// How an absolute path stands to the roots.
@@ -144,6 +166,9 @@ mod tests {
         let all = roots("/", &["/"]);
         assert_eq!(all.base(), b"/");
         assert_eq!(all.relation(b"/"), Relation::Inside);
+        assert!(roots("/proc", &["/proc"]).is_all);
+        assert!(!roots("/proc", &["/proc/self"]).is_all);
+        assert!(!roots("/proc/self", &["/proc/self"]).is_all);
         assert_eq!(all.relation(b"/x/y"), Relation::Inside);
         assert_eq!(
             (all.relative(b"/"), all.relative(b"/x/y")),

@@ -199,6 +199,9 @@ impl Teller {
     ) {
         let is_directory = flags.has(EventFlags::DIRECTORY);
         let found = self.path(Some(*place));
+        if found.is_none() && self.tree.is_hidden(place.directory) {
+            self.tell_hidden(raw, place, flags, out);
+        }
         let relation = found.as_ref().map(|found| found.relation);
         let is_directory_made = is_directory && raw.has(mask::CREATE) && !self.target.is_none();
         if is_directory_made && matches!(relation, Some(Relation::Inside | Relation::Above)) {
@@ -216,6 +219,34 @@ impl Teller {
         }
         if self.dying.len() >= DYING_MAX {
             self.bury_all(out);
+        }
+    }
+
+    /// Tells what has happened to a name in a directory that this process could not read, so that
+    /// its path is not known. Nothing is kept of it.
+    fn tell_hidden(
+        &mut self,
+        raw: &RawEvent<'_>,
+        place: &RawPlace<'_>,
+        flags: EventFlags,
+        out: &mut Vec<FileEvent>,
+    ) {
+        let is_directory = flags.has(EventFlags::DIRECTORY);
+        let made = match is_directory {
+            true => EventKind::Mkdir,
+            false => EventKind::Create,
+        };
+        let kinds = [(mask::CREATE, made)].into_iter().chain(PLAIN);
+        for (bit, kind) in kinds.chain([(mask::DELETE, removal(is_directory))]) {
+            if raw.has(bit) {
+                let mut event = FileEvent::new(kind, 0, self.ts);
+                event.flags = flags.with(EventFlags::PATH_INCOMPLETE);
+                (event.target, event.parent) = (self.target, place.directory);
+                if !is_itself(place) {
+                    event.path = place.name.to_vec();
+                }
+                self.push(event, out);
+            }
         }
     }
 

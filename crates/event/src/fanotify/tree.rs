@@ -12,7 +12,7 @@ use crate::collector::CollectorFault;
 use crate::directories::{DirectoryTable, PathFault, PathOf};
 use crate::event::ObjectId;
 use crate::fanotify::FanotifyConfig;
-use crate::fanotify::handles::{HandleReader, Identity};
+use crate::fanotify::handles::{HandleReader, Identity, is_passing};
 use crate::fanotify::parse::RawPlace;
 use crate::fanotify::roots::{Relation, Roots};
 use crate::fanotify::told::Place;
@@ -208,6 +208,18 @@ impl Tree {
         missing
             .map(|root| String::from_utf8_lossy(root).into_owned().into())
             .collect()
+    }
+
+    /// Whether a directory is below the roots, and its path is not known because this process may
+    /// not read it or one above it.
+    pub(super) fn is_hidden(&self, directory: ObjectId) -> bool {
+        let is_known = self.is_walking() || self.is_full || self.table.has(directory);
+        self.has_all() && self.unreadable > 0 && !is_known
+    }
+
+    /// Whether the roots are all of the file system.
+    pub(super) fn has_all(&self) -> bool {
+        self.roots.is_all
     }
 
     pub(super) fn has(&self, directory: ObjectId) -> bool {
@@ -576,14 +588,6 @@ impl Tree {
             });
         }
     }
-}
-
-/// Whether an error passes by itself.
-fn is_passing(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN
-    )
 }
 
 fn kind_at(directory: BorrowedFd<'_>, name: &[u8]) -> Option<Stat> {

@@ -10,6 +10,7 @@ use rustix::fs::inotify::{WatchFlags, add_watch, remove_watch};
 use rustix::io::Errno;
 
 use super::InotifyConfig;
+use super::id_set::{IdSet, halves, hash};
 use super::queue::Queue;
 use crate::event::ObjectId;
 use crate::scan::{Mode, Name, Names, Watcher};
@@ -139,23 +140,6 @@ impl WatchTable {
     }
 }
 
-fn halves(id: ObjectId) -> (u64, u64) {
-    let half = |at: usize| {
-        let bytes = id.0[at..].first_chunk().copied();
-        bytes.map_or(0, u64::from_be_bytes)
-    };
-    (half(0), half(8))
-}
-
-/// The finishing step of MurmurHash3, of both halves.
-fn hash(id: ObjectId) -> u64 {
-    let (high, low) = halves(id);
-    let word = low ^ high.rotate_left(40);
-    let word = (word ^ word >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let word = (word ^ word >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    word ^ word >> 33
-}
-
 /// The names that were told of a directory when it was read. Events up to a place in the queue may
 /// be of the time before it was read.
 #[derive(Debug)]
@@ -173,7 +157,7 @@ pub(super) struct Watches {
     flags: WatchFlags,
     watches_max: usize,
     /// Directories that have no watch because there are too many.
-    pub(super) unwatched: BTreeSet<ObjectId>,
+    pub(super) unwatched: IdSet,
     /// The error of the last directory that got no watch.
     pub(super) refused: Option<Errno>,
     fresh: HashMap<ObjectId, Fresh>,
@@ -199,7 +183,7 @@ impl Watches {
             table: WatchTable::default(),
             flags,
             watches_max: config.watches_max,
-            unwatched: BTreeSet::new(),
+            unwatched: IdSet::default(),
             refused: None,
             fresh: HashMap::new(),
             fresh_order: VecDeque::new(),
@@ -286,7 +270,7 @@ impl Watcher for Watches {
             Ok(wd) => {
                 self.table.insert(wd, dir);
                 self.missed.remove(&dir);
-                self.unwatched.remove(&dir);
+                self.unwatched.remove(dir);
             }
             Err(error) => {
                 self.refused = Some(error);
@@ -317,7 +301,7 @@ impl Watcher for Watches {
         let names = self.unseen.range(first..);
         let names: Vec<_> = names.take_while(|name| name.dir == dir).cloned().collect();
         names.iter().for_each(|name| drop(self.unseen.take(name)));
-        self.unwatched.remove(&dir);
+        self.unwatched.remove(dir);
         self.drop_fresh(dir);
         if let Some(wd) = self.table.remove(dir) {
             // The watch of a directory that was removed is gone already.

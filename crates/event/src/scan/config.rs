@@ -58,7 +58,7 @@ pub struct TreeConfig {
     pub kinds: EventKinds,
     /// Whether mount points below a root are crossed.
     pub mounts: Mounts,
-    /// Most directories whose places are kept, at some 45 bytes each.
+    /// Most directories whose places are kept, at some 40 bytes each.
     pub directories_max: usize,
     /// Changes since the snapshot that are kept in memory, at some 150 bytes each, until it is
     /// written anew.
@@ -70,6 +70,8 @@ pub struct TreeConfig {
     pub compare_interval_ns: i64,
     /// Most names that a walk looks at, per second.
     pub walk_rate: u32,
+    /// Threads of the walks of [`crate::ScanCollector`], this one included: the others look ahead.
+    pub threads: usize,
     /// Most names that are held by one comparing because an object may have moved.
     pub held_max: usize,
     /// Time after which a root that is missing is looked for again, in ns.
@@ -85,10 +87,11 @@ impl TreeConfig {
             kinds: EventKinds::usual(),
             mounts: Mounts::Stay,
             directories_max: 4 << 20,
-            changes_max: 100_000,
+            changes_max: 50_000,
             snapshot_interval_ns: 300_000_000_000,
             compare_interval_ns: 60_000_000_000,
             walk_rate: 200_000,
+            threads: 1,
             held_max: 100_000,
             retry_ns: 1_000_000_000,
         }

@@ -10,10 +10,12 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::Dir;
 use rustix::io::Errno;
 
+use super::ahead::LookAhead;
 use super::config::Mounts;
 use super::names::Names;
 use super::place::{Seen, open_to_read};
 use super::tree::{Name, Tree};
+use crate::directories::PathOf;
 use crate::event::{EventFlags, EventKind, ObjectId};
 use crate::snapshot::TreeEntry;
 
@@ -140,6 +142,8 @@ pub(crate) struct Walk {
     pub(crate) is_unsure: bool,
     /// The error for which something has to be done later.
     pub(crate) obstacle: Option<Errno>,
+    /// The threads that look ahead, if there are any.
+    pub(crate) ahead: Option<LookAhead>,
 }
 
 impl Walk {
@@ -158,6 +162,7 @@ impl Walk {
             is_again: false,
             is_unsure: false,
             obstacle: None,
+            ahead: None,
         }
     }
 
@@ -186,6 +191,9 @@ impl Walk {
             pass.is_announced |= gap.is_some();
             self.is_again = true;
             return;
+        }
+        if let Some(ahead) = &mut self.ahead {
+            ahead.begin();
         }
         self.open_pass(tree, gap.is_some());
         self.stack.extend(
@@ -269,6 +277,7 @@ impl Walk {
         match task {
             Task::Root(root, mode) => self.start_root(tree, watcher, root, mode),
             Task::Directory(dir, mode) => {
+                self.look_ahead(tree, dir);
                 let opened = tree.handles.get(&tree.table, dir).and_then(open_to_read);
                 let stream = opened.and_then(|fd| {
                     watcher.watch(dir, std::os::fd::AsFd::as_fd(&fd));
@@ -299,6 +308,23 @@ impl Walk {
             }
         }
         Ok(())
+    }
+
+    /// Names this directory, and those that come next, to the threads that look ahead.
+    fn look_ahead(&mut self, tree: &Tree, dir: ObjectId) {
+        let Some(ahead) = &mut self.ahead else { return };
+        let next = self.stack.iter().rev().filter_map(|task| match task {
+            Task::Directory(dir, _) => Some(*dir),
+            Task::Root(..) => None,
+        });
+        // The last one that is named is looked at first.
+        let next: Vec<ObjectId> = next.take(ahead.wanted()).collect();
+        for dir in next.into_iter().rev().chain([dir]) {
+            ahead.name(dir, || match tree.table.path(dir) {
+                PathOf::Whole(path) => Some(path),
+                PathOf::From(..) => None,
+            });
+        }
     }
 
     fn start_root(&mut self, tree: &mut Tree, watcher: &mut dyn Watcher, root: usize, mode: Mode) {

@@ -66,6 +66,12 @@ pub(super) fn message_key(own: &Hello, to: &str, kind: &str) -> String {
     format!("{ROOT}/to/{cluster}/{to}/{kind}/{node}/{incarnation}")
 }
 
+/// The key at which a node answers with the newest list of revoked certificates; of all nodes of
+/// the cluster if `node` is `*`.
+pub(super) fn list_key(cluster: &str, node: &str) -> String {
+    format!("{ROOT}/revoked/{cluster}/{node}")
+}
+
 /// The kind of a message, its sender, and the sender's incarnation.
 pub(super) fn words_of(key: &str) -> (&str, &str, &str) {
     let mut words = key.rsplit('/');

@@ -17,13 +17,10 @@ use crate::security::{AUTHORITY_CERTIFICATE, Credentials, CredentialsFault, NODE
 /// Batches of 64 KiB that may wait for one link, the most that zenoh allows.
 const QUEUE_BATCHES: usize = 16;
 /// Kinds of zenoh's messages that a node whose certificate was revoked may neither send nor get.
-const ALL_MESSAGES: [&str; 9] = [
+const MESSAGES: [&str; 6] = [
     "put",
     "delete",
     "declare_subscriber",
-    "query",
-    "declare_queryable",
-    "reply",
     "liveliness_token",
     "declare_liveliness_subscriber",
     "liveliness_query",
@@ -141,20 +138,31 @@ fn tls(dir: &Path) -> Json {
 }
 
 /// Access control that lets nothing through from or to certificates of these common names, which
-/// are their serial numbers.
+/// are their serial numbers, but questions for the list of revoked certificates and the answers:
+/// nothing else is asked for over zenoh.
 fn without(revoked: &[String]) -> Json {
+    let rule = |id: &str, flows: &[&str], messages: &[&str]| {
+        json!({
+            "id": id,
+            "permission": "deny",
+            "flows": flows,
+            "messages": messages,
+            "key_exprs": ["**"],
+        })
+    };
     json!({
         "enabled": true,
         "default_permission": "allow",
-        "rules": [{
-            "id": "nothing",
-            "permission": "deny",
-            "flows": ["ingress", "egress"],
-            "messages": ALL_MESSAGES,
-            "key_exprs": ["**"],
-        }],
+        "rules": [
+            rule("nothing", &["ingress", "egress"], &MESSAGES),
+            rule("no answers", &["ingress"], &["declare_queryable", "reply"]),
+            rule("no questions", &["egress"], &["query"]),
+        ],
         "subjects": [{"id": "revoked", "cert_common_names": revoked}],
-        "policies": [{"rules": ["nothing"], "subjects": ["revoked"]}],
+        "policies": [{
+            "rules": ["nothing", "no answers", "no questions"],
+            "subjects": ["revoked"],
+        }],
     })
 }
 

@@ -47,6 +47,9 @@ pub(super) struct Roster {
     pub(super) pings: Vec<Ping>,
     /// Lists of revoked certificates that were not read yet.
     pub(super) lists: Vec<Vec<u8>>,
+    /// Number of questions for the list of revoked certificates that are still answered before the
+    /// next ping.
+    pub(super) answers_left: u32,
     /// Whether a waker was used since the last wait.
     pub(super) is_woken: bool,
     /// The hellos that are there now, of nodes that this one does not work with.
@@ -120,6 +123,7 @@ impl Roster {
             nodes: BTreeMap::new(),
             pings: Vec::new(),
             lists: Vec::new(),
+            answers_left: 0,
             is_woken: false,
             refused: BTreeMap::new(),
         }
@@ -315,12 +319,22 @@ impl Roster {
                 known.round_trip_ns = Some(took_ns);
                 Some(())
             }
-            REVOKED if self.lists.len() < LISTS_MAX && bytes.len() <= REVOCATION_LIST_BYTES_MAX => {
-                self.lists.push(bytes);
-                Some(())
-            }
+            REVOKED => self.take_list(bytes),
             _ => None,
         }
+    }
+
+    /// Takes in what may be a list of revoked certificates, from anybody; `None` if it has no room.
+    pub(super) fn take_list(&mut self, bytes: Vec<u8>) -> Option<()> {
+        let has_room = self.lists.len() < LISTS_MAX && bytes.len() <= REVOCATION_LIST_BYTES_MAX;
+        has_room.then(|| self.lists.push(bytes))
+    }
+
+    /// The newest list of revoked certificates, for somebody who asks for it; `None` if there is
+    /// none, or too many have asked.
+    pub(super) fn list_to_answer(&mut self) -> Option<Arc<[u8]>> {
+        self.answers_left = self.answers_left.checked_sub(1)?;
+        self.security()?.verifier.revocation_list()
     }
 
     fn meet(&mut self, node: LiveNode) {

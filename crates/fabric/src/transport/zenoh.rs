@@ -12,9 +12,10 @@ use zenoh::Wait as _;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::Subscriber;
 use zenoh::qos::CongestionControl;
+use zenoh::query::{ConsolidationMode, QueryTarget, Queryable};
 use zenoh::sample::SampleKind;
 
-use super::keys::{ROOT, message_key};
+use super::keys::{ROOT, list_key, message_key};
 use super::network::{ZenohConfig, ZenohFault, network_of};
 use super::roster::{DATA, PING, PONG, REVOKED, Roster, Security};
 use super::{
@@ -28,9 +29,13 @@ const PING_NS: i64 = NS_PER_S;
 /// Most nodes whose round-trip time is measured at a time. Of more, each has its turn: otherwise
 /// the pings of a large cluster would be most of its messages.
 const PINGED_MAX: usize = 8;
-/// Number of times that a node whose certificate was revoked is told so, at intervals of
-/// [`PING_NS`]: a link that has just broken, or is busy, loses messages.
-const FAREWELLS: u32 = 5;
+/// Time between two questions of a node that knows no other for the list of revoked certificates,
+/// in ns.
+const QUESTION_NS: i64 = 5 * NS_PER_S;
+/// Most of these questions that are answered between two pings. Who gets no answer asks again.
+const ANSWERS_MAX: u32 = 16;
+/// Longest wait for answers to such a question.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// A node's end of a zenoh network. The node leaves when it is dropped.
 pub struct ZenohTransport {
@@ -43,13 +48,12 @@ pub struct ZenohTransport {
     ping_ns: i64,
     /// Number of nodes that were pinged so far.
     pinged: usize,
-    /// Whether the session must be opened again, because certificates were revoked.
-    is_outdated: bool,
-    /// The nodes that are still told that their certificates were revoked, and the channels to
-    /// them.
-    dismissed: Vec<(Arc<str>, Arc<Channel>)>,
-    /// Number of times that they are still to be told.
-    farewells_left: u32,
+    /// Time at which the session must be opened again, because certificates were revoked, in ns of
+    /// the monotonic clock.
+    renew_ns: Option<i64>,
+    /// Time of the next question for the list of revoked certificates, in ns of the monotonic
+    /// clock.
+    question_ns: i64,
 }
 
 /// Ends the wait of a [`ZenohTransport`] for its next event.
@@ -82,6 +86,7 @@ struct Session {
     session: zenoh::Session,
     _messages: Subscriber<()>,
     _hellos: Subscriber<()>,
+    _list: Option<Queryable<()>>,
     _token: LivelinessToken,
 }
 
@@ -127,15 +132,40 @@ impl Session {
             })
             .wait()
             .map_err(told)?;
+        let answering = config.credentials.is_some();
+        let list = answering.then(|| answer_for_list(&session, &config.hello, shared));
+        let list = list.transpose().map_err(told)?;
         let token = session.liveliness().declare_token(own_key);
         let token = token.wait().map_err(told)?;
         Ok(Self {
             session,
             _messages: messages,
             _hellos: hellos,
+            _list: list,
             _token: token,
         })
     }
+}
+
+/// Answers questions for the list of revoked certificates. It is signed by the authority, and says
+/// nothing but which serial numbers do not hold any more: so who is shut out may read it too.
+fn answer_for_list(
+    session: &zenoh::Session,
+    own: &Hello,
+    shared: &Arc<Shared>,
+) -> Result<Queryable<()>, zenoh::Error> {
+    let from = Arc::clone(shared);
+    let key = list_key(&own.cluster, &own.node);
+    let answered = key.clone();
+    let answering = session.declare_queryable(key).callback(move |query| {
+        // The lock is not held while the answer goes out: it may come in at this very node.
+        let list = from.lock().list_to_answer();
+        if let Some(list) = list {
+            // An answer that is lost is asked for again.
+            let _ = query.reply(answered.as_str(), list.to_vec()).wait();
+        }
+    });
+    answering.wait()
 }
 
 impl ZenohTransport {
@@ -154,12 +184,11 @@ impl ZenohTransport {
             session: Some(Session::open(config, &shared, &clock)?),
             shared,
             ping_ns: clock.monotonic_ns(),
+            question_ns: clock.monotonic_ns(),
             pinged: 0,
             clock,
             config: config.clone(),
-            is_outdated: false,
-            dismissed: Vec::new(),
-            farewells_left: 0,
+            renew_ns: None,
         })
     }
 
@@ -179,31 +208,42 @@ impl ZenohTransport {
             return false;
         }
         let fallen = roster.fallen(now_ns);
-        let channels = fallen.iter().filter_map(|(node, _)| {
-            let channel = roster.channel(node)??;
-            Some((Arc::clone(node), channel))
-        });
-        self.dismissed.extend(channels);
         drop(roster);
         self.dismiss(fallen);
-        self.farewells_left = FAREWELLS;
-        self.bid_farewell();
-        self.is_outdated = true;
+        let renew_ns = self.clock.monotonic_ns().saturating_add(PING_NS);
+        self.renew_ns.get_or_insert(renew_ns);
         true
     }
 
-    /// Tells nodes that their certificates were revoked, so that their administrators learn why. It
-    /// is the last that they hear of this node.
-    fn bid_farewell(&mut self) {
-        if let Some(list) = self.revocation_list() {
-            for (node, channel) in &self.dismissed {
-                let _ = self.put_through(Some(channel), node, REVOKED, list.to_vec());
-            }
+    /// Asks whoever answers for the list of revoked certificates, if this node knows no other: that
+    /// is how a node finds that its own certificate was revoked. Nobody works with it any more, and
+    /// access control lets nothing but this question through.
+    fn ask_for_list(&mut self, now_ns: i64) {
+        let is_alone = self.shared.lock().peers().next().is_none();
+        let (Some(session), true) = (&self.session, self.config.credentials.is_some()) else {
+            return;
+        };
+        if !is_alone || now_ns < self.question_ns {
+            return;
         }
-        self.farewells_left = self.farewells_left.saturating_sub(1);
-        if self.farewells_left == 0 {
-            self.dismissed.clear();
-        }
+        self.question_ns = now_ns.saturating_add(QUESTION_NS);
+        let to = Arc::clone(&self.shared);
+        let asked = session
+            .session
+            .get(list_key(&self.config.hello.cluster, "*"))
+            .target(QueryTarget::All)
+            .consolidation(ConsolidationMode::None)
+            .timeout(ANSWER_MAX)
+            .callback(move |reply| {
+                if let Ok(sample) = reply.result() {
+                    to.lock()
+                        .take_list(sample.payload().to_bytes().into_owned());
+                    to.news.notify_one();
+                }
+            })
+            .wait();
+        // Who is not answered asks again.
+        drop(asked);
     }
 
     /// The newest list of revoked certificates.
@@ -275,7 +315,9 @@ impl ZenohTransport {
             return;
         }
         self.ping_ns = now_ns.saturating_add(PING_NS);
-        self.renew();
+        self.renew(now_ns);
+        self.ask_for_list(now_ns);
+        self.shared.lock().answers_left = ANSWERS_MAX;
         let fallen = self.shared.lock().fallen(self.clock.now_ns());
         self.dismiss(fallen);
         let peers: Vec<Peer> = self.shared.lock().peers().collect();
@@ -287,20 +329,15 @@ impl ZenohTransport {
     }
 
     /// Opens the session again if certificates were revoked: access control is decided when a
-    /// session begins. It is tried until it succeeds. The nodes of these certificates are told so
-    /// before, since nothing reaches them afterwards.
-    fn renew(&mut self) {
-        if self.session.is_some() && !self.dismissed.is_empty() {
-            self.bid_farewell();
-            return;
-        }
-        if !self.is_outdated && self.session.is_some() {
+    /// session begins. It is tried until it succeeds.
+    fn renew(&mut self, now_ns: i64) {
+        if self.session.is_some() && self.renew_ns.is_none_or(|due_ns| now_ns < due_ns) {
             return;
         }
         self.session = None;
         self.shared.lock().clear();
         self.session = Session::open(&self.config, &self.shared, &self.clock).ok();
-        self.is_outdated = false;
+        self.renew_ns = None;
     }
 
     fn dismiss(&self, fallen: Vec<(Arc<str>, crate::security::ProofFault)>) {

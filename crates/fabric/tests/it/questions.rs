@@ -21,9 +21,10 @@ const RESTART: i64 = 120;
 /// thirds fail at most. Other questions may be late.
 const LONG_NS: i64 = 20 * NS_PER_S;
 const NAMES: [&str; 3] = ["a", "b", "c"];
-const KINDS: [QuestionKind; 3] = [
+const KINDS: [QuestionKind; 4] = [
     QuestionKind::Statement,
     QuestionKind::Call,
+    QuestionKind::Action,
     QuestionKind::Insights,
 ];
 

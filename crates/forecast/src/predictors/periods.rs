@@ -86,6 +86,34 @@ pub(super) fn detect(values: &mut [f64], transform: &FourierTransform) -> Option
     best
 }
 
+/// The distances, in steps, at which the newest [`WINDOW`] values are like themselves: the highest
+/// peaks of the correlation of the lines above the threshold, up to half of the values. A peak
+/// counts if the values themselves correlate there by more than the most that is expected of noise
+/// at any of these distances: `sqrt(2 ln m)` standard errors (Bartlett 1946) for `m` distances, the
+/// greatest of as many normal numbers.
+pub(crate) fn seasons(values: &[f64]) -> impl Iterator<Item = usize> {
+    let mut found = [None; CANDIDATES];
+    let mut values = values[values.len().saturating_sub(WINDOW)..].to_vec();
+    let distances = values.len() / 2;
+    let count = values.len() as f64;
+    if let Some(rounding) = normalise(&mut values)
+        && let Some(correlation) = TRANSFORM.correlation(&values)
+    {
+        without_trend(&mut values);
+        let product = |distance: usize| -> f64 {
+            let later = values.iter().skip(distance);
+            values.iter().zip(later).map(|(a, b)| a * b).sum()
+        };
+        let power = product(0);
+        let of_noise = (2.0 * (distances as f64).ln() / count).sqrt() * power;
+        if power > count * rounding {
+            found = candidates(&correlation[..=distances])
+                .map(|peak| peak.filter(|distance| product(*distance) > of_noise));
+        }
+    }
+    found.into_iter().flatten()
+}
+
 impl fmt::Debug for FourierTransform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transform").finish_non_exhaustive()

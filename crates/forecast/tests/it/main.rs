@@ -3,11 +3,15 @@
 
 mod allocation;
 mod cascade;
+mod checkpoints;
 mod delphi;
 mod exercise;
 mod families;
 mod families_hold;
+mod interference;
 mod interval;
 mod life;
 mod properties;
+mod schedule;
+mod sharing;
 mod simple;

@@ -207,8 +207,9 @@ impl Said<'_> {
         let after_ns = nanoseconds(knot.after_s);
         let [_, labels, node] = self.stream.cells().cells();
         let is_known = knot.half_width.is_finite();
-        // The value at the look itself was measured and is no forecast.
-        let quality = if after_ns == 0 {
+        // The value at the look itself was measured and is no forecast, unless it has an error: a
+        // bandwidth is forecast from the first step on.
+        let quality = if after_ns == 0 && knot.half_width <= 0.0 {
             Quality::Measured
         } else {
             Quality::Predicted

@@ -43,7 +43,13 @@ impl Rule {
         }
         if state == RuleState::Waiting {
             let first = &self.definition.leaves[self.first];
-            reasons.push(format!("no stream is {}", first.selector));
+            reasons.push(match first.of.is_forecast() {
+                true => format!(
+                    "no stream is {}: `[forecast] streams` of barograph.toml has those that are forecast",
+                    first.selector
+                ),
+                false => format!("no stream is {}", first.selector),
+            });
         }
         if beyond > 0 {
             reasons.push(format!("{beyond} streams are beyond the bound of subjects"));

@@ -42,7 +42,7 @@ pub const EVENT_RULE_KINDS: [&str; 24] = [
 ];
 
 /// The columns of an event. The first [`TEXTS`] are texts, the others are numbers.
-pub const EVENT_RULE_COLUMNS: [&str; 16] = [
+pub const EVENT_RULE_COLUMNS: [&str; 17] = [
     "kind",
     "path",
     "old_path",
@@ -52,6 +52,7 @@ pub const EVENT_RULE_COLUMNS: [&str; 16] = [
     "job",
     "source",
     "node",
+    "mark",
     "size",
     "uid",
     "gid",
@@ -61,7 +62,7 @@ pub const EVENT_RULE_COLUMNS: [&str; 16] = [
     "reconciled",
 ];
 
-const TEXTS: usize = 9;
+const TEXTS: usize = 10;
 pub(super) const PATH: usize = 1;
 pub(super) const DIR: usize = 4;
 
@@ -90,6 +91,8 @@ pub struct EventFacts<'a> {
     pub gid: Option<u32>,
     /// The job that caused the event; empty if it is unknown.
     pub job: &'a str,
+    /// The mark that a rule has put on the file with this event; empty if it is another event.
+    pub mark: &'a str,
     /// Whether the target is a directory.
     pub directory: bool,
     /// Whether the path has its beginning.
@@ -308,6 +311,7 @@ impl<'a> EventRow<'a> {
             "dir" => of_path(dir),
             "ext" => of_path(extension(name)),
             "job" => some(facts.job.as_bytes()),
+            "mark" => some(facts.mark.as_bytes()),
             "source" => text(facts.source),
             _ => text(facts.node),
         }
@@ -384,6 +388,7 @@ mod tests {
             path: b"/a",
             old_path: b"/b",
             job: "j",
+            mark: "m",
             size: Some(u64::MAX),
             uid: Some(u32::MAX),
             gid: Some(1),
@@ -395,7 +400,7 @@ mod tests {
             assert_eq!(is_text, place < TEXTS, "{name}");
             assert!(!row.value(place).is_null(), "{name}");
         }
-        assert_eq!(row.value(9), SqlValue::Int(i64::MAX));
+        assert_eq!(row.value(TEXTS), SqlValue::Int(i64::MAX));
         assert_eq!(EVENT_RULE_COLUMNS[PATH], "path");
         assert_eq!(EVENT_RULE_COLUMNS[DIR], "dir");
     }

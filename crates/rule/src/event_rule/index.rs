@@ -1,22 +1,19 @@
-//! The index of rules by kind, source and the literal beginning of a path, so that most rules are
-//! not looked at for an event.
+//! The index of rules by kind, source and the literal beginning of a path, or a literal in it, so
+//! that most rules are not looked at for an event.
 
-use std::collections::HashMap;
-
-use barograph_statement::text::WildcardKind;
-use barograph_statement::{CompareOp, Expr, SqlValue};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap};
 
 use super::EventRule;
-use super::columns::{DIR, EVENT_RULE_KINDS, EventRow, KindSet, PATH, place_of};
-
-/// Most beginnings of paths under which one rule is found. A rule with more is looked at for every
-/// path.
-const BEGINNINGS_MAX: usize = 32;
+use super::columns::{EVENT_RULE_KINDS, EventRow, KindSet};
+use super::literals::{LiteralSearch, beginnings_of_rule, parts_of_rule};
 
 /// The places of rules in a list, by what their events must have.
 #[derive(Debug, Default)]
 pub(super) struct RuleIndex {
     of_kind: Vec<KindRules>,
+    /// The literals of all rules that are found by one.
+    search: LiteralSearch,
 }
 
 #[derive(Debug, Default)]
@@ -30,16 +27,26 @@ impl RuleIndex {
     pub(super) fn new<'r>(rules: impl Iterator<Item = (usize, &'r EventRule)>) -> Self {
         let mut of_kind: Vec<KindRules> = Vec::new();
         of_kind.resize_with(EVENT_RULE_KINDS.len(), KindRules::default);
+        let mut literals = BTreeMap::new();
         for (at, rule) in rules {
-            let beginnings = beginnings_of_rule(rule);
+            let place = match parts_of_rule(rule) {
+                Some(parts) => {
+                    let number = |part: String| {
+                        let next = literals.len() as u32;
+                        *literals.entry(part).or_insert(next)
+                    };
+                    RulePlace::Parts(parts.into_iter().map(number).collect())
+                }
+                None => RulePlace::Beginnings(beginnings_of_rule(rule)),
+            };
             for kind in rule.kinds.places() {
                 let rules = &mut of_kind[kind];
                 if rule.sources.is_empty() {
-                    rules.of_all_sources.add(&beginnings, at);
+                    rules.of_all_sources.add(&place, at);
                 }
                 for source in &rule.sources {
                     let of_source = rules.of_source.entry(source.clone()).or_default();
-                    of_source.add(&beginnings, at);
+                    of_source.add(&place, at);
                 }
             }
         }
@@ -50,12 +57,15 @@ impl RuleIndex {
                 rules.settle();
             }
         }
-        Self { of_kind }
+        let search = LiteralSearch::new(&literals);
+        Self { of_kind, search }
     }
 
     /// Puts the places of the rules that may match an event into `found`, in ascending order.
     pub(super) fn find(&self, row: &EventRow<'_>, found: &mut Vec<u32>) {
         found.clear();
+        // The literals in the path, looked for once, if any rule needs them.
+        let parts = OnceCell::new();
         for rules in KindSet::of(row.facts)
             .places()
             .filter_map(|kind| self.of_kind.get(kind))
@@ -64,6 +74,10 @@ impl RuleIndex {
             let all = [Some(&rules.of_all_sources), of_source];
             for rules in all.into_iter().flatten().filter(|rules| !rules.is_empty()) {
                 rules.find(&row.path(), found);
+                if !rules.of_part.is_empty() {
+                    let parts = parts.get_or_init(|| self.search.found(&row.path()));
+                    rules.find_parts(parts, found);
+                }
             }
         }
         found.sort_unstable();
@@ -71,11 +85,22 @@ impl RuleIndex {
     }
 }
 
-/// Rules by the beginning of the path, which is empty for a rule that takes all paths.
+/// What a path must have if a rule is to match.
+enum RulePlace {
+    /// One of these beginnings.
+    Beginnings(Vec<String>),
+    /// One of the literals with these numbers.
+    Parts(Vec<u32>),
+}
+
+/// Rules by the beginning of the path, which is empty for a rule that takes all paths, or by a
+/// literal in it.
 #[derive(Debug, Default)]
 struct PathRules {
     /// In the order of the beginnings, each once.
     entries: Vec<PathEntry>,
+    /// Numbers of literals and rules, in their order.
+    of_part: Vec<(u32, u32)>,
 }
 
 #[derive(Debug)]
@@ -87,7 +112,14 @@ struct PathEntry {
 }
 
 impl PathRules {
-    fn add(&mut self, beginnings: &[String], rule: usize) {
+    fn add(&mut self, place: &RulePlace, rule: usize) {
+        let beginnings = match place {
+            RulePlace::Beginnings(beginnings) => beginnings,
+            RulePlace::Parts(parts) => {
+                let parts = parts.iter().map(|part| (*part, rule as u32));
+                return self.of_part.extend(parts);
+            }
+        };
         for beginning in beginnings {
             self.entries.push(PathEntry {
                 beginning: beginning.clone(),
@@ -99,6 +131,7 @@ impl PathRules {
 
     /// Sorts the entries and connects them, after the last rule is added.
     fn settle(&mut self) {
+        self.of_part.sort_unstable();
         self.entries.sort_by(|a, b| a.beginning.cmp(&b.beginning));
         self.entries.dedup_by(|next, first| {
             let is_same = next.beginning == first.beginning;
@@ -123,7 +156,20 @@ impl PathRules {
     }
 
     fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.of_part.is_empty()
+    }
+
+    /// Adds the rules of the literals with these numbers.
+    fn find_parts(&self, parts: &[u32], found: &mut Vec<u32>) {
+        for part in parts {
+            let from = self.of_part.partition_point(|(at, _)| at < part);
+            let of_part = self.of_part[from..].iter();
+            found.extend(
+                of_part
+                    .take_while(|(at, _)| at == part)
+                    .map(|(_, rule)| *rule),
+            );
+        }
     }
 
     /// Adds the rules of all beginnings of a path. The longest of them is the greatest entry that
@@ -141,67 +187,6 @@ impl PathRules {
             }
             at = entry.above.map(|above| above as usize);
         }
-    }
-}
-
-/// The beginnings of which a path must have one if the rule is to match. No beginning begins with
-/// another one, so that a path has at most one of them.
-fn beginnings_of_rule(rule: &EventRule) -> Vec<String> {
-    let all = rule
-        .conditions
-        .iter()
-        .filter_map(|part| beginnings(&part.expr));
-    let best = all.max_by_key(|texts| weight(texts));
-    let mut best = best.unwrap_or_else(|| vec![String::new()]);
-    best.sort();
-    best.dedup_by(|next, first| next.starts_with(first.as_str()));
-    best
-}
-
-/// The length of the shortest beginning: how much the beginnings tell apart.
-fn weight(texts: &[String]) -> usize {
-    texts.iter().map(String::len).min().unwrap_or(usize::MAX)
-}
-
-/// The beginnings of which a path must have one if the expression is true of it; `None` if it may
-/// be true of any path.
-fn beginnings(e: &Expr) -> Option<Vec<String>> {
-    match e {
-        Expr::And(a, b) => {
-            let both = [beginnings(a), beginnings(b)].into_iter().flatten();
-            both.max_by_key(|texts| weight(texts))
-        }
-        Expr::Or(a, b) => {
-            let mut either = beginnings(a)?;
-            either.extend(beginnings(b)?);
-            (either.len() <= BEGINNINGS_MAX).then_some(either)
-        }
-        Expr::Like(WildcardKind::Glob, text, pattern) => {
-            let pattern = literal(pattern).filter(|_| is_path(text))?;
-            let end = pattern.find(['*', '?', '[']).unwrap_or(pattern.len());
-            Some(vec![pattern[..end].to_owned()])
-        }
-        Expr::Compare(CompareOp::Eq, _, a, b) => {
-            let text = match (&**a, &**b) {
-                (a, b) if is_path(a) => literal(b)?,
-                (a, b) if is_path(b) => literal(a)?,
-                _ => return None,
-            };
-            Some(vec![text.to_owned()])
-        }
-        _ => None,
-    }
-}
-
-/// Whether the expression is the path, or its directory, with which the path begins.
-fn is_path(e: &Expr) -> bool {
-    matches!(e, Expr::Column(column) if [PATH, DIR].contains(&place_of(column)))
-}
-
-fn literal(e: &Expr) -> Option<&str> {
-    match e {
-        Expr::Literal(SqlValue::Text(text)) => Some(text),
-        _ => None,
     }
 }
 
@@ -224,42 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn beginnings_of_conditions() {
-        let check = |condition: &str, expect: &[&str]| {
-            let seen = beginnings_of_rule(&rule(&format!("WHERE {condition}")));
-            assert_eq!(seen, expect, "{condition}");
-        };
-        check("path GLOB '/data/*.h5'", &["/data/"]);
-        check("path GLOB '/data/x'", &["/data/x"]);
-        check("path GLOB '/a?b*'", &["/a"]);
-        check("path GLOB '/a[bc]*'", &["/a"]);
-        check("size > 5", &[""]);
-        check(
-            "size > 5 AND path GLOB '/a/*' AND dir GLOB '/a/b*'",
-            &["/a/b"],
-        );
-        check("path = '/a' OR dir = '/b'", &["/a", "/b"]);
-        check("path IN ('/a/b', '/a', '/c')", &["/a", "/c"]);
-        check("path GLOB '/a*' OR size > 5", &[""]);
-        check("NOT path GLOB '/a*'", &[""]);
-        check("path <> '/a'", &[""]);
-        check("path LIKE '/a%'", &[""]);
-        check("old_path GLOB '/a*' AND name GLOB 'b*'", &[""]);
-        check("'/a*' GLOB path", &[""]);
-        check("'/a' = path", &["/a"]);
-        check(
-            "(path GLOB '/a*' AND size > 1) OR path = '/b'",
-            &["/a", "/b"],
-        );
-        check("size > 1 OR (size < 3 AND path GLOB '/a*')", &[""]);
-    }
-
-    #[test]
     fn rules_are_found_by_all_beginnings_of_a_path() {
         let texts = ["", "/", "/a", "/a/b", "/a/b/c", "/a/c", "/b", "/a/b/"];
         let mut rules = PathRules::default();
         for (at, text) in texts.iter().enumerate() {
-            rules.add(&[(*text).to_owned()], at);
+            rules.add(&RulePlace::Beginnings(vec![(*text).to_owned()]), at);
         }
         rules.settle();
         for path in [

@@ -16,6 +16,18 @@ pub(super) const PROGRAM_BYTES_MAX: usize = 4_096;
 pub(super) const URL_BYTES_MAX: usize = 4_096;
 /// Most bytes of the template of a body.
 pub(super) const BODY_BYTES_MAX: usize = 16 << 10;
+/// Most bytes of the template of a place of a file.
+pub(super) const PLACE_BYTES_MAX: usize = 4_096;
+/// Most bytes of the template of a subject.
+pub(super) const SUBJECT_BYTES_MAX: usize = 512;
+/// Most bytes of a name that a rule's work writes out: of an image, a handler, an address.
+pub(super) const NAME_BYTES_MAX: usize = 256;
+/// Most bytes of the name of a node.
+pub(super) const NODE_BYTES_MAX: usize = 253;
+/// Most bytes of a mark.
+pub(super) const MARK_BYTES_MAX: usize = 64;
+/// Most directories of a container.
+pub(super) const MOUNTS_MAX: usize = 16;
 /// Most times of day of a rule on a schedule.
 pub(super) const RULE_TIMES_MAX: usize = 96;
 /// Most starts that a rate may allow within its time.
@@ -114,6 +126,8 @@ pub struct ActionLimits {
     pub retries_max: Option<u32>,
     /// The number of times that the effect may happen.
     pub delivery: ActionDelivery,
+    /// The node on which the action is run; `None` for that of the rule.
+    pub node: Option<String>,
     /// The time of day in which no action is started; they wait for its end.
     pub quiet: Option<QuietTime>,
     /// The rate at which actions are started; further ones wait.
@@ -138,6 +152,7 @@ impl Default for ActionLimits {
             timeout_ns: TIMEOUT_NS_DEFAULT,
             retries_max: None,
             delivery: ActionDelivery::AtLeastOnce,
+            node: None,
             quiet: None,
             rate: None,
             breaker: None,

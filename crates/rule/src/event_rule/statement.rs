@@ -10,8 +10,8 @@ use super::arguments::fields_of;
 use super::columns::{EVENT_RULE_KINDS, EventNames, KindSet};
 use super::glob::GlobCheck;
 use super::limits::{
-    ActionDelivery, ActionLimits, ActionRate, BREAK_MAX, CONCURRENCY_MAX, QuietTime, RATE_MAX,
-    RETRIES_MAX, RULE_SOURCES_MAX,
+    ActionDelivery, ActionLimits, ActionRate, BREAK_MAX, CONCURRENCY_MAX, NODE_BYTES_MAX,
+    QuietTime, RATE_MAX, RETRIES_MAX, RULE_SOURCES_MAX,
 };
 use super::schedule::RuleSchedule;
 use super::work::RuleWork;
@@ -20,7 +20,7 @@ use super::{EventClause, EventRule};
 /// The words that end a condition.
 const ENDS: [&str; 2] = ["WHEN", "THEN"];
 /// Keywords of the clauses after the action. Each may stand once, in any order.
-const CLAUSES: [&str; 8] = [
+const CLAUSES: [&str; 9] = [
     "COOLDOWN",
     "CONCURRENCY",
     "TIMEOUT",
@@ -29,6 +29,7 @@ const CLAUSES: [&str; 8] = [
     "QUIET",
     "RATE",
     "BREAK",
+    "ON",
 ];
 
 /// A statement on rules on events.
@@ -127,6 +128,11 @@ fn create(mut words: StatementWords, sql: &str) -> Result<EventRule, StatementEr
     }
     words.expect("THEN")?;
     let work = RuleWork::parse(&mut words, &fields_of)?;
+    if schedule.is_some() && matches!(work, RuleWork::Mark { .. }) {
+        return Err(StatementError::new(
+            "a rule on a schedule has no event, and no file to mark",
+        ));
+    }
     let (cooldown_ns, limits) = action_limits(&mut words)?;
     words.end()?;
     Ok(EventRule {
@@ -241,6 +247,7 @@ pub(crate) fn action_limits(
             return Err(StatementError::new(format!("{clause} stands twice{place}")));
         }
         match clause {
+            "ON" => limits.node = Some(node(words)?),
             "COOLDOWN" => cooldown_ns = length_ns(&words.text("COOLDOWN '10 s'")?)?,
             "CONCURRENCY" => {
                 limits.concurrency_max = whole(words, clause, 1, CONCURRENCY_MAX)?;
@@ -260,7 +267,7 @@ pub(crate) fn action_limits(
         place = words.place();
     }
     if !words.at_end() {
-        let wanted = format!("{} or the end of the statement", CLAUSES.join(", "));
+        let wanted = format!("{} NODE or the end of the statement", CLAUSES.join(", "));
         return Err(words.unexpected(&wanted));
     }
     let is_retried = limits.retries_max.is_some_and(|retries| retries > 0);
@@ -292,6 +299,19 @@ fn whole(
         true => Ok(number as u32),
         false => Err(StatementError::new(format!(
             "{clause} {number}{place}: write a whole number from {min} to {max}"
+        ))),
+    }
+}
+
+/// `NODE 'name'`.
+fn node(words: &mut StatementWords) -> Result<String, StatementError> {
+    words.expect("NODE")?;
+    let place = words.place();
+    let name = words.text("ON NODE 'name'")?;
+    match name.is_empty() || name.len() > NODE_BYTES_MAX || name.chars().any(char::is_control) {
+        false => Ok(name),
+        true => Err(StatementError::new(format!(
+            "ON NODE '{name}'{place}: the name of a node has 1 to {NODE_BYTES_MAX} bytes"
         ))),
     }
 }

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use barograph_model::Selector;
+use barograph_model::{Selector, is_loopback};
 use ureq::http::{HeaderName, HeaderValue, Uri};
 
 use crate::ServerError;
@@ -190,12 +189,6 @@ impl ReceiverAddress {
             is_local,
         })
     }
-}
-
-fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    bare.eq_ignore_ascii_case("localhost")
-        || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// Reads a small file that the configuration names.

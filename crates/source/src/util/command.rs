@@ -261,6 +261,34 @@ pub(crate) fn collect(
     }
 }
 
+/// Starts a program whose standard input and output are set, and runs `talk`, which talks to it.
+/// The program is to end after that; otherwise it is killed, as by [`collect`].
+pub(crate) fn run_beside<T>(
+    mut command: Command,
+    timeout: Duration,
+    talk: impl FnOnce() -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let program = PathBuf::from(command.get_program());
+    left().admit(&program)?;
+    let deadline = Instant::now() + timeout;
+    command
+        .env_clear()
+        .envs(ENVIRONMENT)
+        .current_dir("/")
+        .stderr(Stdio::null())
+        .process_group(0);
+    let mut child = command
+        .spawn()
+        .map_err(|e| Refusal::Failed(e.to_string()))?;
+    // Its ends of the descriptors are closed here, so that its end is seen.
+    drop(command);
+    let answer = talk();
+    if wait(&mut child, deadline, timeout).is_err() && !end(&mut child) {
+        left().children.push((program, child));
+    }
+    answer
+}
+
 /// Reads standard output and standard error, both until their end.
 fn drain(child: &mut Child, deadline: Instant) -> Result<(Vec<u8>, Vec<u8>), Refusal> {
     let mut out = child.stdout.take();

@@ -88,7 +88,7 @@ impl Commands {
 }
 
 /// The helper's program, if the agent is root.
-fn own_program() -> Option<PathBuf> {
+pub(crate) fn own_program() -> Option<PathBuf> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
@@ -99,7 +99,7 @@ fn own_program() -> Option<PathBuf> {
 }
 
 /// Connects to the socket without waiting: a full queue of connections is a failure.
-fn connect(socket: &Path) -> Result<UnixStream, Refusal> {
+pub(crate) fn connect(socket: &Path) -> Result<UnixStream, Refusal> {
     let failed = |errno: Errno| Refusal::Failed(format!("{}: {errno}", socket.display()));
     if socket.as_os_str().is_empty() {
         return Err(Refusal::Absent);
@@ -152,7 +152,7 @@ fn over_socket(mut stream: UnixStream, request: &str) -> Result<Vec<u8>, Refusal
             return Err(Refusal::Failed("the helper said too much".to_owned()));
         }
     }
-    parse(&answer)
+    parse_answer(&answer)
 }
 
 fn started(program: &Path, arguments: &[String], request: &str) -> Result<Vec<u8>, Refusal> {
@@ -166,12 +166,13 @@ fn started(program: &Path, arguments: &[String], request: &str) -> Result<Vec<u8
     // The helper's own answer states why it failed; the command that starts it has only an exit
     // status and standard error.
     match ended.output.starts_with(b"error: ") || ended.status.success() {
-        true => parse(&ended.output),
+        true => parse_answer(&ended.output),
         false => ended.judge(),
     }
 }
 
-fn parse(answer: &[u8]) -> Result<Vec<u8>, Refusal> {
+/// The text of an answer.
+pub(crate) fn parse_answer(answer: &[u8]) -> Result<Vec<u8>, Refusal> {
     let end = answer.iter().position(|b| *b == b'\n');
     let (first, rest) = match end {
         Some(end) => (&answer[..end], &answer[end + 1..]),

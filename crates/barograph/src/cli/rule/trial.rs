@@ -3,10 +3,13 @@
 
 use std::path::PathBuf;
 
-use barograph_agent::{action_words, check_work, event_facts, scheduled_words};
+use barograph_agent::{Config, action_words, check_work, event_facts, scheduled_words};
 use barograph_event::{EVENT_STREAM, FileEvent, SOURCE_LABEL};
 use barograph_model::SqlLimits;
-use barograph_rule::{EventRule, EventRuleLimits, EventRules, check_rule_markdown};
+use barograph_rule::{
+    EventRule, EventRuleLimits, EventRuleStatement, EventRules, RuleLimits, Rules,
+    check_rule_markdown, work_of_condition,
+};
 use clap::Args;
 use serde_json::json;
 
@@ -46,6 +49,64 @@ pub(super) struct Test {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The statement that is checked.
+#[derive(Args)]
+pub(super) struct Check {
+    /// The statement
+    #[arg(allow_hyphen_values = true, value_parser = statement::text)]
+    statement: String,
+    /// Configuration file of the agent that is to have the rule
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    /// Checks the statement, and says what it does. A fault names its place.
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let sql = &self.statement;
+        let (kind, name, work) = match EventRuleStatement::is_one(sql) {
+            true => {
+                let (rules, name) = only(sql)?;
+                let rule = rules.get(&name);
+                let rule = rule.ok_or_else(|| Usage("it makes no rule".into()))?;
+                let kind = match rule.schedule {
+                    Some(_) => "schedule",
+                    None => "event",
+                };
+                (kind, name, Some(rule.work.clone()))
+            }
+            false => {
+                let mut rules = Rules::new(RuleLimits::default());
+                let made = rules.execute(sql, 0);
+                made.map_err(|error| Usage(error.to_string()))?;
+                let name = rules.reports().into_iter().next().map(|rule| rule.name);
+                let name =
+                    name.ok_or_else(|| Usage("that drops a rule: give one that makes it".into()))?;
+                let work = work_of_condition(sql).map_err(|error| Usage(error.to_string()))?;
+                ("condition", name, work.map(|(work, _)| work))
+            }
+        };
+        if let (Some(path), Some(work)) = (&self.config, &work) {
+            Config::read(path)?.action.check(work).map_err(Usage)?;
+        }
+        let what = work.map_or_else(|| "calls programs".into(), |work| work.summary());
+        match self.json {
+            true => output::print_json(&json!({ "name": name, "on": kind, "what": what })),
+            false => output::print(&format!(
+                "{name} is a rule on {}: {what}\n",
+                match kind {
+                    "event" => "events",
+                    "schedule" => "a schedule",
+                    _ => "a condition",
+                }
+            )),
+        }
+    }
 }
 
 /// The statement of a rule, by its name or by itself.

@@ -272,6 +272,7 @@ fn rules_come_and_go() {
     let work = RuleWork::Run {
         program: "/y".into(),
         arguments: Vec::new(),
+        container: None,
     };
     assert_eq!(rules.get("night").unwrap().work, work);
 }
@@ -364,6 +365,7 @@ impl OwnedEvent {
             uid: self.numbers.1,
             gid: self.numbers.2,
             job: self.job,
+            mark: "",
             directory: self.flags.0,
             complete: self.flags.1,
             reconciled: self.flags.2,

@@ -33,6 +33,7 @@ fn all_clauses() {
     let work = RuleWork::Run {
         program: "/bin/do".into(),
         arguments: vec!["--in={path}".into(), "{{x}}".into()],
+        container: None,
     };
     assert_eq!((rule.work, rule.schedule), (work, None));
     assert_eq!(rule.cooldown_ns, 10_000_000_000);
@@ -41,6 +42,7 @@ fn all_clauses() {
         timeout_ns: 60_000_000_000,
         retries_max: Some(0),
         delivery: ActionDelivery::AtMostOnce,
+        node: None,
         quiet: Some(QuietTime {
             from_min: 480,
             to_min: 1_080,
@@ -64,6 +66,120 @@ fn all_clauses() {
             .version
     );
     assert_ne!(short.version, rule.version);
+}
+
+fn check_work(tail: &str, expect: RuleWork, summary: &str) {
+    let work = created(&format!("CREATE RULE r ON EVENT open THEN {tail}"));
+    let work = work.unwrap().work;
+    assert_eq!(work.summary(), summary);
+    assert_eq!(work, expect);
+}
+
+#[test]
+fn works() {
+    check_work(
+        "RUN IN 'img:1' MOUNT '/data' MOUNT '/out' WRITABLE 'prog' '{path}' TIMEOUT '1 s'",
+        RuleWork::Run {
+            program: "prog".into(),
+            arguments: vec!["{path}".into()],
+            container: Some(super::super::RuleContainer {
+                image: "img:1".into(),
+                mounts: vec![("/data".into(), false), ("/out".into(), true)],
+            }),
+        },
+        "run in img:1 prog {path}",
+    );
+    let (from, to) = (|| "{path}".to_owned(), || "lab:{name}".to_owned());
+    let copy = RuleWork::Copy {
+        from: from(),
+        to: to(),
+    };
+    check_work(
+        "COPY '{path}' TO 'lab:{name}' ON NODE 'b'",
+        copy,
+        "copy {path} to lab:{name}",
+    );
+    let moved = RuleWork::Move {
+        from: from(),
+        to: to(),
+    };
+    check_work(
+        "MOVE '{path}' TO 'lab:{name}'",
+        moved,
+        "move {path} to lab:{name}",
+    );
+    check_work(
+        "DELETE '{path}' RETRY 1",
+        RuleWork::Delete { file: from() },
+        "delete {path}",
+    );
+}
+
+#[test]
+fn works_without_files() {
+    check_work(
+        "MARK 'is.ok-1' RATE 1 PER '1 s'",
+        RuleWork::Mark {
+            mark: "is.ok-1".into(),
+        },
+        "mark is.ok-1",
+    );
+    check_work(
+        "MAIL 'ops@site' SUBJECT 'new {name}' BODY 'see {path}'",
+        RuleWork::Mail {
+            to: "ops@site".into(),
+            subject: "new {name}".into(),
+            body: Some("see {path}".into()),
+        },
+        "mail ops@site",
+    );
+    check_work(
+        "CALL 'reload' PAYLOAD '\"{path}\"' TO 'rank=0'",
+        RuleWork::Call {
+            name: "reload".into(),
+            payload: Some("\"{path}\"".into()),
+            target: "rank=0".into(),
+            is_knob: false,
+        },
+        "call reload",
+    );
+    check_work(
+        "SET 'app.level' TO '3' IN 'rank=0'",
+        RuleWork::Call {
+            name: "app.level".into(),
+            payload: Some("3".into()),
+            target: "rank=0".into(),
+            is_knob: true,
+        },
+        "set app.level",
+    );
+}
+
+#[test]
+fn faults_of_works() {
+    let of = |tail: &str| created(&format!("CREATE RULE r ON EVENT open THEN {tail}"));
+    let node = of("COPY '{path}' TO '/x' ON NODE 'b'").unwrap().limits.node;
+    assert_eq!(node.as_deref(), Some("b"));
+    for (tail, expect) in [
+        ("COPY '{path}'", "expected TO"),
+        ("COPY '{pth}' TO '/x'", "did you mean path?"),
+        ("COPY '' TO '/x'", "a text of 1 to"),
+        ("DELETE", "DELETE"),
+        ("MAIL '{path}' SUBJECT 'x'", "write out a name"),
+        ("MAIL 'a@b'", "expected SUBJECT"),
+        ("RUN IN '-v' 'x'", "begins with no -"),
+        ("RUN IN 'i' MOUNT 'x' 'y'", "an absolute path"),
+        ("RUN IN 'i' MOUNT '/x:/y' 'y'", "without colon"),
+        ("RUN '/x' ON 'b'", "expected NODE"),
+        ("RUN '/x' ON NODE ''", "the name of a node"),
+        (
+            "FLY 'x'",
+            "RUN, POST, COPY, MOVE, DELETE, MARK, MAIL, CALL or SET",
+        ),
+    ] {
+        let fault = of(tail).unwrap_err().to_string();
+        assert!(fault.contains(expect), "{tail}: {fault}");
+    }
 }
 
 #[test]
@@ -104,7 +220,6 @@ fn posts_and_schedules() {
             "ON EVENT open THEN POST 'http://h/' BODY '{x'",
             "the brace at byte 0 is not closed",
         ),
-        ("ON EVENT open THEN MAIL 'x'", "expected RUN or POST"),
         ("ON EVENT open THEN RUN '/x' RATE 0 PER '1 s'", "RATE 0"),
         ("ON EVENT open THEN RUN '/x' RATE 1 '1 s'", "expected PER"),
         (
@@ -261,7 +376,7 @@ fn faults_of_limits() {
     );
     tail(
         "CALL 'x'",
-        "expected COOLDOWN, CONCURRENCY, TIMEOUT, RETRY, DELIVERY, QUIET, RATE, BREAK or the end of",
+        "expected COOLDOWN, CONCURRENCY, TIMEOUT, RETRY, DELIVERY, QUIET, RATE, BREAK, ON NODE or the end of",
     );
 }
 

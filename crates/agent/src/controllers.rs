@@ -1,0 +1,292 @@
+//! Controllers: readers of arrays ask how much they should read and report what they got
+//! (docs/design/0011-control.md). The policies are those of `barograph-control`; this is where they
+//! meet users, devices, the forecast of bandwidth and control groups.
+//!
+//! Each user has policies and measurements of its own (`readers`). Weights have a lock of their
+//! own, since they wait for a disk (`weights`). The thread looks at leases while there are any, and
+//! writes the document of decisions.
+
+mod config;
+mod device;
+mod document;
+mod plan;
+mod process;
+mod readers;
+mod request;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_client::Observer;
+use barograph_model::{Clock, ControlFault, ControlFaultKind, NS_PER_S, RequestSender};
+use barograph_stream::RunDir;
+use serde_json::{Value as Json, json};
+use tracing::warn;
+
+use crate::AgentError;
+pub use config::{ControlConfig, ControlModeConfig, ThresholdsConfig, WeightRights};
+use device::KernelTrees;
+use document::PublishedDecisions;
+use readers::Readers;
+pub use weights::WEIGHTS_DIR;
+use weights::{EndedWeight, Weights};
+
+/// Time between two looks at the leases: a process that was killed has its weight so much longer.
+const LOOK_NS: i64 = NS_PER_S;
+/// Shortest time between two writes of the document.
+const DOCUMENT_NS: i64 = NS_PER_S;
+/// Most plans that one answer lists, and how many it lists if the asker does not say.
+const LISTED_MAX: usize = 200;
+const LISTED_DEFAULT: usize = 50;
+
+/// The controllers of a node.
+pub(crate) struct Controllers {
+    shared: Arc<ControlShared>,
+    wake: Mutex<Option<SyncSender<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The parts that requests and the thread share.
+struct ControlShared {
+    config: ControlConfig,
+    trees: KernelTrees,
+    run_dir: RunDir,
+    clock: Arc<dyn Clock>,
+    /// The user of this process.
+    uid: u32,
+    readers: Mutex<Readers>,
+    weights: Mutex<Weights>,
+    /// The reader of the forecast of bandwidth, once there is a segment.
+    observer: Mutex<Option<Observer>>,
+}
+
+/// The times of the next work of the thread, on the monotonic clock.
+#[derive(Default)]
+struct ControlSteps {
+    look_ns: i64,
+    document_ns: i64,
+    /// The number of changes that the document has; `None` before it is written first.
+    told: Option<u64>,
+    published: PublishedDecisions,
+}
+
+impl Controllers {
+    /// Opens the journal of weights, restores what a killed agent has left, and starts the thread.
+    /// `places` are the root of sysfs and the state directory.
+    pub(crate) fn start(
+        config: &ControlConfig,
+        places: (&Path, &Path),
+        run_dir: &RunDir,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, AgentError> {
+        let shared = Arc::new(ControlShared::new(config, places, run_dir, clock));
+        let (wake, woken) = sync_channel(1);
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("baro-control".into())
+            .spawn(move || run(&of_thread, &woken))
+            .map_err(AgentError::Thread)?;
+        Ok(Arc::new(Self {
+            shared,
+            wake: Mutex::new(Some(wake)),
+            thread: Mutex::new(Some(thread)),
+        }))
+    }
+
+    /// Plans a read.
+    pub(crate) fn plan(&self, body: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
+        let answer = self.shared.plan(body, asker);
+        self.wake();
+        answer
+    }
+
+    /// Takes in what came of a plan.
+    pub(crate) fn report(&self, body: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
+        let answer = self.shared.report(body, asker);
+        self.wake();
+        answer
+    }
+
+    /// The newest decisions that the asker may see.
+    pub(crate) fn decisions(
+        &self,
+        body: &Json,
+        asker: &RequestSender,
+    ) -> Result<Json, ControlFault> {
+        self.shared.decisions(body, asker)
+    }
+
+    fn wake(&self) {
+        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        // A full channel means that the thread is about to look anyway.
+        if let Some(wake) = &*wake {
+            let _ = wake.try_send(());
+        }
+    }
+
+    /// Ends all leases, which restores the weights, and the thread.
+    pub(crate) fn stop(&self) {
+        let ended = self.shared.weights().close();
+        self.shared.mark(ended);
+        drop(
+            self.wake
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        let thread = self.thread.lock();
+        let thread = thread.unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            warn!("the thread of controllers had panicked");
+        }
+    }
+}
+
+impl ControlShared {
+    fn new(
+        config: &ControlConfig,
+        (sys_root, state_dir): (&Path, &Path),
+        run_dir: &RunDir,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        let trees = KernelTrees::new(sys_root);
+        let weights = Weights::open(&trees, state_dir);
+        Self {
+            config: config.clone(),
+            trees,
+            run_dir: run_dir.clone(),
+            clock: Arc::clone(clock),
+            uid: rustix::process::geteuid().as_raw(),
+            readers: Mutex::default(),
+            weights: Mutex::new(weights),
+            observer: Mutex::default(),
+        }
+    }
+
+    fn readers(&self) -> MutexGuard<'_, Readers> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn weights(&self) -> MutexGuard<'_, Weights> {
+        self.weights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes in their decisions that weights have ended.
+    fn mark(&self, ended: Vec<EndedWeight>) {
+        let mut readers = self.readers();
+        for EndedWeight { plan, reason } in ended {
+            let plan = readers.plan_of_all(plan);
+            if let Some(weight) = plan.and_then(|plan| plan.weight.as_mut()) {
+                weight.revert(&reason);
+            }
+        }
+    }
+
+    /// Does what is due. Returns the time of the next work, on the monotonic clock; `None` if there
+    /// is none until somebody asks.
+    fn step(&self, steps: &mut ControlSteps) -> Option<i64> {
+        let now_ns = self.clock.monotonic_ns();
+        if now_ns >= steps.look_ns && self.weights().is_held() {
+            steps.look_ns = now_ns.saturating_add(LOOK_NS);
+            let ended = self.weights().step(now_ns);
+            if !ended.is_empty() {
+                self.mark(ended);
+            }
+        }
+        let changes = self.readers().changes;
+        if now_ns >= steps.document_ns && steps.told != Some(changes) {
+            steps.document_ns = now_ns.saturating_add(DOCUMENT_NS);
+            self.tell(steps);
+        }
+        let look = self.weights().is_held().then_some(steps.look_ns);
+        let is_told = steps.told == Some(self.readers().changes);
+        let document = (!is_told).then_some(steps.document_ns);
+        look.into_iter().chain(document).min()
+    }
+
+    /// Writes the documents of decisions.
+    fn tell(&self, steps: &mut ControlSteps) {
+        let readers = self.readers();
+        steps.told = Some(readers.changes);
+        let rows = steps.published.rows(&self.run_dir, self.uid, &readers);
+        drop(readers);
+        steps.published.publish(&self.run_dir, rows);
+    }
+
+    /// The newest plans first, each with its rows.
+    fn decisions(&self, body: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
+        let id = body["id"].as_u64();
+        let limit = body["limit"].as_u64().map_or(LISTED_DEFAULT, |limit| {
+            usize::try_from(limit).unwrap_or(LISTED_MAX)
+        });
+        let readers = self.readers();
+        let of = (!asker.may_control).then_some(asker.uid);
+        let is_meant = |plan: &readers::PlannedRead| {
+            let ids = [Some(&plan.augmentation), plan.weight.as_ref()];
+            let mut ids = ids.into_iter().flatten().map(|decision| decision.id);
+            id.is_none_or(|id| ids.any(|it| it == id))
+        };
+        let plans = readers.plans(of).filter(|(_, plan)| is_meant(plan));
+        let mut plans: Vec<_> = plans.collect();
+        plans.sort_by_key(|(_, plan)| std::cmp::Reverse(plan.augmentation.id));
+        plans.truncate(limit.min(LISTED_MAX));
+        let rows = plans
+            .iter()
+            .flat_map(|(uid, plan)| document::rows(*uid, plan));
+        let rows: Vec<_> = rows.collect();
+        if let Some(id) = id.filter(|_| rows.is_empty()) {
+            return Err(unknown(id));
+        }
+        let counts = readers.counts;
+        Ok(json!({
+            "decisions": rows,
+            "mode": self.config.mode,
+            "weights": self.config.weights,
+            "refused": counts.refused,
+            "forgotten": {
+                "users": counts.forgotten_users,
+                "devices": counts.forgotten_devices,
+                "decisions": counts.forgotten_decisions,
+            },
+        }))
+    }
+}
+
+/// The refusal of a number that is not that of a decision of the asker.
+fn unknown(id: u64) -> ControlFault {
+    ControlFault {
+        kind: ControlFaultKind::Unknown,
+        message: format!(
+            "this user has no decision {id}: it may be forgotten, since the newest ones are kept and none survives a restart of the agent"
+        ),
+    }
+}
+
+/// The shell of the thread, which waits. It ends when the sender is gone.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the thread of controllers waits for the next work"
+)]
+fn run(shared: &ControlShared, woken: &Receiver<()>) {
+    let mut steps = ControlSteps::default();
+    loop {
+        let is_over = match shared.step(&mut steps) {
+            None => woken.recv().is_err(),
+            Some(at_ns) => {
+                let wait_ns = at_ns.saturating_sub(shared.clock.monotonic_ns());
+                let wait = Duration::from_nanos(u64::try_from(wait_ns).unwrap_or(0));
+                woken.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected)
+            }
+        };
+        if is_over {
+            break;
+        }
+    }
+    shared.tell(&mut steps);
+}

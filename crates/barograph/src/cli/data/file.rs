@@ -1,0 +1,64 @@
+//! Files of packed arrays and of numpy, for `baro data`.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use barograph_client::{FileBytes, replace_file};
+use barograph_progressive::{ArrayListing, ArraySource, ProgressiveError, WantedArray};
+
+use super::super::Usage;
+
+/// A packed file that is being read.
+pub(super) type ArrayFile = ArraySource<FileBytes>;
+
+/// Which array of a file is meant; what is not said may be anything.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct ArrayName {
+    /// Name of the array in the file
+    #[arg(long, value_name = "NAME")]
+    pub(super) name: Option<String>,
+    /// Number of the time step of the array in the file
+    #[arg(long, value_name = "N")]
+    pub(super) step: Option<u64>,
+}
+
+/// Opens a packed file and reads the header of one of its arrays.
+pub(super) fn open(path: &Path, name: &ArrayName) -> anyhow::Result<ArrayFile> {
+    let context = || format!("cannot read {}", path.display());
+    let bytes = FileBytes::open(path).with_context(context)?;
+    let wanted = WantedArray {
+        name: name.name.clone(),
+        step: name.step,
+    };
+    ArraySource::open_one(bytes, &wanted).map_err(|error| match error {
+        ProgressiveError::Ambiguous { .. } => {
+            Usage(format!("{}: {error} (--name, --step)", path.display())).into()
+        }
+        error => anyhow::Error::from(error).context(context()),
+    })
+}
+
+/// Reads the headers of all arrays of a packed file.
+pub(super) fn list(path: &Path) -> anyhow::Result<ArrayListing> {
+    let context = || format!("cannot read {}", path.display());
+    let bytes = FileBytes::open(path).with_context(context)?;
+    ArrayListing::read(&bytes).with_context(context)
+}
+
+/// Writes a file that appears when it is complete, and returns its size in bytes.
+pub(super) fn write(
+    path: &Path,
+    is_forced: bool,
+    put: impl FnOnce(&mut Vec<u8>),
+) -> anyhow::Result<u64> {
+    if path.exists() && !is_forced {
+        return Err(Usage(format!(
+            "{} is there already: say --force to replace it",
+            path.display()
+        ))
+        .into());
+    }
+    let mut bytes = Vec::new();
+    put(&mut bytes);
+    replace_file(path, &[&bytes]).with_context(|| format!("cannot write {}", path.display()))
+}

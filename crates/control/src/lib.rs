@@ -1,0 +1,35 @@
+//! Controllers of storage: how much of an augmentation is read, with which I/O weight it is read,
+//! and what was decided and why.
+//!
+//! The policies are those of Tango (Qiao et al., "Tango: A Cross-layer Approach to Managing I/O
+//! Interference over Local Ephemeral Storage"): an [`AugmentationPolicy`] maps the predicted
+//! bandwidth of a device to a number of buckets, never fewer than the error bound needs, and a
+//! [`WeightFunction`] maps what is to be read to a weight. Both are pure, so that a simulation and
+//! the agent run the same code. A [`Decision`] records what a policy proposed, what limits made of
+//! it, what was done and what came of it. [`cgroup`] carries weights out: it is the one module that
+//! touches files.
+//!
+//! The crate stands alone because it is the boundary between proposals and the system: what is
+//! written to a control group is written here, and what was written can be restored.
+
+mod augment;
+mod bound;
+pub mod cgroup;
+mod decision;
+mod error;
+mod weight;
+
+pub use augment::{
+    AugmentationConfig, AugmentationPlan, AugmentationPolicy, AugmentationRequest, BUCKETS_MAX,
+    BandwidthHistory, BandwidthPrediction, BandwidthThresholds, Bucket, ProbeRead, Tier,
+};
+pub use bound::{ErrorBound, ErrorMetric};
+pub use decision::{
+    Alternative, ControlMode, Decision, DecisionEffect, DecisionLimit, DecisionOutcome,
+    DecisionValue,
+};
+pub use error::ControlError;
+pub use weight::{
+    PaperCorners, PaperWeight, WeightFunction, WeightInputs, WeightParts, WeightProposal,
+    WeightRange, limit_of_weight, urgency_of_deadline,
+};

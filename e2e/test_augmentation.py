@@ -1,0 +1,73 @@
+"""Readers of packed arrays that ask the real agent how much to read. The package's own tests have a
+stand-in for the agent, and more of what can go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from barograph import progressive
+from harness import Agent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("augmentation")
+    progressive.pack(np.sin(np.outer(np.linspace(0, 3, 600), np.linspace(0, 9, 700))), folder / "field.baro")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def agent(folder: Path) -> Iterator[Agent]:
+    agent = Agent(folder)
+    try:
+        yield agent.start()
+    finally:
+        agent.destroy()
+
+
+@pytest.mark.parametrize("error", [{"nrmse": 1e-3}, {"psnr": 70}, {"psnr_max": 70}, {"linf": 0.01}], ids=str)
+def test_a_decision_is_made_kept_and_reported(agent: Agent, folder: Path, error: dict[str, float]) -> None:
+    label = f"field {error}"
+    packed = progressive.open(folder / "field.baro", error, priority=7, label=label, run_dir=agent.run_dir)
+    for _ in range(2):
+        packed.step()
+        last, reached = packed.last, packed.reached
+        assert last.id is not None, last.reason
+        assert last.reported and reached.buckets == last.buckets
+        # The agent knows the bound by its own measure, so it proposes what the bound needs at least.
+        assert last.buckets == last.proposed >= packed.buckets_for(error)
+        assert 0 <= last.degree <= 1 and last.lease_s > 0
+        # This process is in no control group that the agent may set, or it had a weight.
+        assert (last.weight is None) == bool(last.weight_reason)
+    listed = agent.ask("control", "decisions")
+    assert label in str(listed), listed
+
+
+def test_without_a_bound_the_agent_alone_decides(agent: Agent, folder: Path) -> None:
+    packed = progressive.open(folder / "field.baro", agent=True, run_dir=agent.run_dir)
+    values = packed.read()
+    assert packed.last.id is not None, packed.last.reason
+    assert packed.reached.buckets == packed.last.proposed and values.shape == (600, 700)
+
+
+def test_a_dry_run_is_left_aside(agent: Agent, folder: Path) -> None:
+    packed = progressive.open(folder / "field.baro", 1e-3, dry_run=True, run_dir=agent.run_dir)
+    packed.read()
+    assert packed.last.id is not None, packed.last.reason
+    assert packed.reached.buckets == packed.buckets_for(1e-3) and packed.last.weight is None
+
+
+def test_readings_go_on_when_the_agent_has_gone(agent: Agent, folder: Path) -> None:
+    packed = progressive.open(folder / "field.baro", 1e-3, run_dir=agent.run_dir)
+    packed.step()
+    assert packed.last.reported, packed.last.reason
+    agent.stop()
+    packed.step()
+    assert packed.last.id is None and packed.last.reason.startswith("no agent answers")
+    assert packed.reached.buckets == packed.buckets_for(1e-3)
+    agent.start()
+    packed.step()
+    assert packed.last.reported, packed.last.reason
