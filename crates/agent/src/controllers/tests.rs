@@ -314,7 +314,7 @@ fn weights_need_their_right_and_their_own_process() {
     let mut node = Node::new(&ControlConfig::default());
     let pid = node.reader(USER);
     for (uid, pid, expect) in [
-        (STRANGER, Some(pid), "not one of user 2000"),
+        (STRANGER, Some(pid), "not one of user 3000002"),
         (USER, None, "not known over TCP"),
     ] {
         let plan = node.control.plan(&field(), &asker(uid, pid, true)).unwrap();
