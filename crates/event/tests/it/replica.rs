@@ -9,8 +9,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use barograph_event::{Collected, Collector, EventFlags, EventKind, FileEvent, ObjectId};
 
-/// The limit of every wait: it is reached only if something is wrong.
+/// The limit of a wait in which nothing is told: it is reached only if something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The limit of every wait.
+const PATIENCE_IN_ALL: Duration = Duration::from_secs(300);
 /// Events that are shown of a failure.
 const LINES: usize = 60;
 /// Events of one call of a collector.
@@ -107,9 +109,14 @@ impl Replica {
     /// Collects until the condition holds.
     pub(crate) fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let start = Instant::now();
+        let mut last_told = start;
         while !holds(self) {
             let (count, collected) = self.collect();
-            if start.elapsed() > PATIENCE {
+            if count > 0 {
+                last_told = Instant::now();
+            }
+            // A full queue takes long to read while other tests have the processor.
+            if last_told.elapsed() > PATIENCE || start.elapsed() > PATIENCE_IN_ALL {
                 let status = self.collector.status();
                 for event in &self.told[self.told.len().saturating_sub(LINES)..] {
                     println!("{}", self.line(event));
