@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { launch, open, SHOTS } from "./browser.mjs";
-import { startFakeAgent } from "./fake-agent.mjs";
+import { startFakeAgent, TOKEN } from "./fake-agent.mjs";
 
 let browser;
 before(async () => (browser = await launch()));
@@ -186,11 +186,33 @@ test("Doctor: the bandwidth beside others is drawn, with who writes next; a node
     assert.match(await chart.getAttribute("aria-label"), /vda: the bandwidth of the next 29 min/);
     assert.equal(await chart.locator("text").count(), 2);
     assert.match(await section.getByRole("link").getAttribute("href"), /pin=disk\.bandwidth\.available/);
+    assert.match(words, /What controllers decided for readers is shown to those with the control right/);
+    assert.equal(await page.locator(".decisions").count(), 0);
     await section.screenshot({ path: join(SHOTS, "bandwidths.png") });
   });
   await visit("calm", "#/doctor", async (page) => {
     await page.locator(".sources tbody").first().waitFor();
     await page.waitForTimeout(800);
     assert.equal(await page.locator(".bandwidths").count(), 0);
+  });
+});
+
+test("Doctor: with the control right, what controllers decided is drawn and said; others do not see it", async () => {
+  await visit("busy", `#control=${TOKEN}`, async (page) => {
+    await page.evaluate(() => (location.hash = "#/doctor"));
+    const section = page.locator(".decisions");
+    await section.waitFor();
+    const rows = section.locator("tbody tr");
+    assert.equal(await rows.count(), 8);
+    const [newest, second, third] = [await rows.nth(0).innerText(), await rows.nth(1).innerText(), await rows.nth(2).innerText()];
+    assert.match(newest, /field\\u202e\.baro alice/);
+    assert.match(newest, /30 MB\/s ± 9 MB\/s\s+–\s+25 %\s+3\.1e-5 of nrmse=1e-4\s+640\s+9 of 12 buckets/);
+    assert.match(second, /110 MB\/s\s+100 %\s+1\.0e-5 of nrmse=1e-4\s+630/);
+    assert.match(third, /–\s+9 of 12 buckets: the bound needs 6; no weight: a weight needs the right to control/);
+    const chart = section.getByRole("img");
+    assert.equal(await chart.getAttribute("aria-label"), "vda: bandwidth, degree, weight, error over 24 reads");
+    assert.equal(await chart.locator("circle").count(), 23);
+    assert.equal(await page.locator(".bandwidths").getByText("control right").count(), 0);
+    await section.screenshot({ path: join(SHOTS, "decisions.png") });
   });
 });

@@ -231,6 +231,22 @@ export function interferenceOf(start) {
 /** Rows of forecast('disk.bandwidth.available'): the steps of that device. */
 export const bandwidthsOf = (start) => Array.from({ length: 30 }, (_, step) => ({ labels: { device: "vda" }, ts: start + 900_000 + step * 60_000, value: step % 4 === 0 ? 5.5e7 : 1.15e8, error: 8e6 + 6e5 * step }));
 
+/** The newest decisions of controllers in the busy node, newest first: 24 reads, of which the first has no forecast. */
+export function decisionsOf(scenario, start) {
+  if (scenario !== "busy") return [];
+  const made = (read) => Number(`${start + 900_000 - read * 60_000}000000`);
+  return Array.from({ length: 24 }, (_, read) => {
+    const plan = 100 - 2 * read;
+    const degree = read % 4 === 0 ? 0.25 : 1;
+    const known = read === 23 ? {} : { predicted_bytes_per_s: 1.2e8 * degree, predicted_half_width_bytes_per_s: 9e6 };
+    const inputs = { ...known, base_bytes: 40_960, bytes: degree * 8e6, degree, error: 1e-4 / (1 + 9 * degree), bound: "nrmse=1e-4", priority: 5, ...(read === 2 ? { no_weight: "a weight needs the right to control" } : {}) };
+    const one = (more) => ({ plan, made_ts: made(read), device: "vda", user: "alice", label: "field\u202e.baro", subject: "field.baro", reason: "", alternatives: [], limits: [], outcome: "done", outcome_reason: "", dropped: 0, effect: null, ...more });
+    const buckets = one({ id: plan, controller: "augmentation", proposal: 9, value: 9, reason: `9 of 12 buckets: the bound needs 6`, inputs, effect: read === 0 ? null : { observed_ns: made(read), measure: "read bytes/s, as predicted and as reported", before: 1e8, after: 1.1e8 * degree } });
+    const weight = one({ id: plan + 1, controller: "weight", subject: "jobs/analysis", proposal: 640, value: 640 - 10 * read, inputs: { score: 0.6 }, outcome: read === 0 ? "done" : "reverted", outcome_reason: "the read was reported" });
+    return read === 2 ? [buckets] : [buckets, weight];
+  }).flat();
+}
+
 /** Rows of the table `policies`. */
 export const policiesOf = () => [
   { name: "disks", streams: "disk.busy.ratio", kind: "error_bounded", error: "5 %", confidence: 0.9, stream: "disk.busy.ratio", labels: '{"device":"vda"}', source: "diskstats", interval_ns: 4e9, wait_ns: 2e9, said: "forecast", wrong_share: 0.031, looks: 211, looks_per_s: 0.25, saved_share: 0.75, reason: "the forecast holds for 4 s" },

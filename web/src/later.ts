@@ -3,4 +3,5 @@
 
 export { Absent } from "./view/absent";
 export { Bandwidths } from "./view/bandwidths";
+export { Decisions } from "./view/decisions";
 export { Events } from "./view/events";

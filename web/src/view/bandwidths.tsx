@@ -1,7 +1,7 @@
 // The bandwidth that a reader will get from each device to which others write: a line with its band
 // over the next steps, the next bursts of the writers below it, and the reasons in words.
 
-import { loader, Optional, now, rowsOf, signal, sql, useEffect } from "../shared";
+import { control, loader, Optional, now, rowsOf, signal, sql, useEffect } from "../shared";
 import { burstsOf, devicesOf, nextOf } from "../data/bandwidths";
 import type { Device, Writer } from "../data/bandwidths";
 import { formatRoute } from "../route";
@@ -41,6 +41,7 @@ export function Bandwidths() {
     <section class="bandwidths" aria-label="Bandwidths">
       <h2>What a reader will get beside those who write.</h2>
       {devices.value.map((device) => <OneDevice key={device.name} device={device} />)}
+      {control.value === "" && <p class="sub">What controllers decided for readers is shown to those with the control right: <a href={formatRoute("insights")}>Insights</a> has the field for its token.</p>}
     </section>
   );
 }
