@@ -4,9 +4,11 @@ barograph. It is slow, reads whole arrays, and is for tests, and for who wants t
 from __future__ import annotations
 
 import itertools
+import json
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,26 @@ WAVELET = (
     0.869864451624781,
 )
 BASES = [LINEAR, CUBIC, WAVELET]
+
+
+def bytes_of(path: Path) -> bytes:
+    """The bytes of a packed file, which lies in one piece or over several tiers."""
+    data = path.read_bytes()
+    if not data.startswith(b"{"):
+        return data
+    index = json.loads(data)
+    assert (index["format"], index["version"]) == ("barograph array in parts", 1)
+    parts = []
+    for part in index["parts"]:
+        cursor = Cursor((path.parent / part["file"]).read_bytes())
+        assert cursor.take(8) == b"BAROPART"
+        assert (cursor.number("I"), cursor.number("I")) == (1, 0)
+        assert (cursor.take(16).hex(), cursor.number("Q")) == (part["id"], part["bytes"])
+        assert cursor.take(20) == bytes(20)
+        assert cursor.number("I") == zlib.crc32(cursor.data[:60])
+        assert len(cursor.data) == 64 + part["bytes"]
+        parts.append(cursor)
+    return b"".join(parts[part].take(count) for count, part in index["extents"])
 
 
 class Cursor:

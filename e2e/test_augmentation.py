@@ -3,13 +3,16 @@ stand-in for the agent, and more of what can go wrong."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from barograph import progressive
-from harness import Agent
+from harness import ROOT, Agent, environment
+from test_applications import INCLUDE, LIBRARY
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +74,28 @@ def test_readings_go_on_when_the_agent_has_gone(agent: Agent, folder: Path) -> N
     agent.start()
     packed.step()
     assert packed.last.reported, packed.last.reason
+
+
+def test_a_program_in_c_asks_and_reports(agent: Agent, folder: Path, tmp_path: Path) -> None:
+    shutil.copy(LIBRARY / "libbaro.so", tmp_path / "libbaro.so.1")
+    (tmp_path / "libbaro.so").symlink_to("libbaro.so.1")
+    program = tmp_path / "steps"
+    options = [f"-I{INCLUDE}", f"-L{tmp_path}", f"-Wl,-rpath,{tmp_path}"]
+    source = ROOT / "docs" / "examples" / "steps.c"
+    subprocess.run(["cc", "-Wall", "-Werror", *options, source, "-o", program, "-lbaro"], check=True)
+    # A file over two tiers is asked about too.
+    copy = tmp_path / "tiered.baro"
+    shutil.copy(folder / "field.baro", copy)
+    for name in ("fast", "slow"):
+        (tmp_path / name).mkdir()
+    progressive.place(copy, [(tmp_path / "fast", copy.stat().st_size // 10), tmp_path / "slow"])
+    for file in (folder / "field.baro", copy):
+        command = [program, file, "nrmse=1e-3", "3"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(BAROGRAPH_RUN_DIR=str(agent.run_dir)))
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert len(lines) == 3 and all(not line.startswith("decision 0:") for line in lines), done.stdout
+        for line in lines:
+            number = int(line.split(":")[0].removeprefix("decision "))
+            shown = agent.ask("control", "show", number)
+            assert file.name in str(shown) and "reported_bytes" in str(shown), shown

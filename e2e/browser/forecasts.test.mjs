@@ -185,7 +185,7 @@ test("Doctor: the bandwidth beside others is drawn, with who writes next; a node
     const chart = section.getByRole("img");
     assert.match(await chart.getAttribute("aria-label"), /vda: the bandwidth of the next 29 min/);
     assert.equal(await chart.locator("text").count(), 2);
-    assert.match(await section.getByRole("link").getAttribute("href"), /pin=disk\.bandwidth\.available/);
+    assert.match(await section.getByRole("link").first().getAttribute("href"), /pin=disk\.bandwidth\.available/);
     assert.match(words, /What controllers decided for readers is shown to those with the control right/);
     assert.equal(await page.locator(".decisions").count(), 0);
     await section.screenshot({ path: join(SHOTS, "bandwidths.png") });

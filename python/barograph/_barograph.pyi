@@ -61,6 +61,8 @@ def pack_array(
 ) -> bytes | None:
     """Packs a contiguous buffer of float32 or float64."""
 
+def place_packed(file: str, tiers: list[tuple[str, int]]) -> list[tuple[str, int]]: ...
+def join_packed(file: str) -> int: ...
 def check_bound(bound: str) -> str:
     """Returns the bound as it is read. Raises ValueError for one that no error can have."""
 
@@ -96,6 +98,9 @@ class PackedArray:
     def header_bytes(self) -> int: ...
     @property
     def bytes_read(self) -> int: ...
+    @property
+    def parts(self) -> list[str]:
+        """Paths of the parts over tiers; none of a file in one piece."""
     def buckets_for(self, bound: str) -> int: ...
     def plan(self, region: list[tuple[int, int]] | None, level: int) -> tuple[list[int], float]:
         """The lengths of the axes of a reading, and the share of the blocks that it needs."""
@@ -108,6 +113,42 @@ class PackedArray:
         threads: int,
     ) -> int:
         """Reads into a contiguous buffer, and returns the number of bytes that were read."""
+
+@final
+class Questions:
+    """The questions of one reader to the agent; `barograph.progressive` is built on it."""
+
+    def __new__(
+        cls,
+        array: PackedArray,
+        path: str,
+        label: str,
+        priority: int,
+        dry_run: bool,
+        run_dir: str | None,
+    ) -> Questions: ...
+    def ask(
+        self, bound: str | None, alone: int, least: int, interval: float | None, share: float
+    ) -> tuple[
+        int,
+        str,
+        tuple[
+            int,
+            int,
+            float | None,
+            float | None,
+            float | None,
+            str | None,
+            float | None,
+            str | None,
+            float | None,
+        ]
+        | None,
+    ]:
+        """Buckets, the reason, and the answer in the order of the fields of `Decision`."""
+    def fetch(self, buckets: int) -> tuple[int, float] | None:
+        """Number of bytes that were read from the device in question, and the seconds."""
+    def report(self, id: int, fetched: tuple[int, float] | None, nrmse: float | None) -> bool: ...
 
 @final
 class Sample:

@@ -38,6 +38,7 @@ from barograph import _barograph
 from barograph._augmentation import AGENT_SECONDS_MAX, Augmentation, Decision
 from barograph._barograph import DamagedArrayError, OutOfReachError
 from barograph._hdf5 import from_hdf5, to_hdf5
+from barograph._tiers import Part, join, place
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -50,11 +51,14 @@ __all__ = [
     "DamagedArrayError",
     "Decision",
     "OutOfReachError",
+    "Part",
     "ProgressiveArray",
     "Reached",
     "from_hdf5",
+    "join",
     "open",
     "pack",
+    "place",
     "to_hdf5",
 ]
 
@@ -253,10 +257,8 @@ class ProgressiveArray:
         self._agent = agent
         self._augmentation = Augmentation(
             path=self._path,
+            array=self._array,
             label=label,
-            start=self._array.start,
-            header_bytes=self._array.header_bytes,
-            buckets=self._buckets,
             priority=priority,
             dry_run=dry_run,
             run_dir=run_dir,
@@ -423,14 +425,15 @@ class ProgressiveArray:
         out = numpy.empty(dims, self.dtype)
         began = time.monotonic()
         done: Reached | None = None
-        fetched_s = self._augmentation.fetch(decision) if region is None and level == 0 else None
+        is_whole = region is None and level == 0
+        fetched = self._augmentation.fetch(decision) if is_whole else None
         try:
             read = self._array.read_into(out, count, ranges, level, _threads(self._threads))
             seconds = time.monotonic() - began
             done = Reached(count, read, self._buckets[count - 1], seconds)
         finally:
             # A reading that has failed gives its weight back too.
-            self._last = self._augmentation.report(decision, done, fetched_s)
+            self._last = self._augmentation.report(decision, done, fetched)
         self._reached = done
         return out
 

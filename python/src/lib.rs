@@ -8,6 +8,7 @@ mod events;
 mod life;
 mod observer;
 mod packed;
+mod reading;
 mod publication;
 mod rows;
 mod sample;
@@ -33,6 +34,7 @@ fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<observer::Status>()?;
     module.add_class::<observer::StreamInfo>()?;
     module.add_class::<packed::PackedArray>()?;
+    module.add_class::<reading::Questions>()?;
     module.add_class::<publication::Publication>()?;
     module.add_class::<publication::Step>()?;
     module.add_class::<rows::Rows>()?;
@@ -42,5 +44,7 @@ fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<watch::Watch>()?;
     module.add_function(wrap_pyfunction!(packed::pack_array, module)?)?;
     module.add_function(wrap_pyfunction!(packed::check_bound, module)?)?;
+    module.add_function(wrap_pyfunction!(packed::place_packed, module)?)?;
+    module.add_function(wrap_pyfunction!(packed::join_packed, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use barograph_client::{AppendError, FileBytes, append_array, replace_file};
+use barograph_client::{AppendError, ArrayBytes, PlaceError, TierDir, TieredBytes, append_array, join_file, place_file, replace_file};
 use barograph_progressive::{
     ArrayReader, ArraySource, Basis, ByteSource, Element, ElementType, ErrorBound, PackConfig,
     PackedArray as Packed, ProgressiveError, Region, Shape, WantedArray, pack,
@@ -133,8 +133,38 @@ fn basis_of(name: &str) -> PyResult<Basis> {
     }
 }
 
+/// Divides a packed file among tiers, each a directory and the most bytes that it has room for, and
+/// returns the path and the bytes of each part.
+#[pyfunction]
+pub(crate) fn place_packed(
+    py: Python<'_>,
+    file: PathBuf,
+    tiers: Vec<(PathBuf, u64)>,
+) -> PyResult<Vec<(PathBuf, u64)>> {
+    let tier = |(dir, bytes_max)| TierDir { dir, bytes_max };
+    let tiers: Vec<TierDir> = tiers.into_iter().map(tier).collect();
+    let parts = py.detach(|| place_file(&file, &tiers, |_, _| ()));
+    let parts = parts.map_err(|error| place_error(py, error, &file))?;
+    Ok(parts.into_iter().map(|it| (it.path, it.bytes)).collect())
+}
+
+/// Puts the parts of a packed file together, and returns its bytes.
+#[pyfunction]
+pub(crate) fn join_packed(py: Python<'_>, file: PathBuf) -> PyResult<u64> {
+    let joined = py.detach(|| join_file(&file, |_, _| ()));
+    joined.map_err(|error| place_error(py, error, &file))
+}
+
+fn place_error(py: Python<'_>, error: PlaceError, file: &Path) -> PyErr {
+    match error {
+        PlaceError::Io { path, error } => os_error(&error, path),
+        PlaceError::NoArrays(error) => from_progressive(py, error),
+        error => PyValueError::new_err(format!("{}: {error}", file.display())),
+    }
+}
+
 /// An error that has the system's number, so that Python makes it a FileNotFoundError and so on.
-fn os_error(error: &io::Error, path: PathBuf) -> PyErr {
+pub(crate) fn os_error(error: &io::Error, path: PathBuf) -> PyErr {
     match error.raw_os_error() {
         Some(number) => PyOSError::new_err((number, text(error), path.into_os_string())),
         None => PyOSError::new_err(format!("{}: {error}", path.display())),
@@ -156,8 +186,8 @@ pub(crate) fn check_bound(py: Python<'_>, bound: &str) -> PyResult<String> {
 }
 
 /// Where the bytes of an array lie.
-enum Source {
-    File(FileBytes),
+pub(crate) enum Source {
+    File(ArrayBytes),
     Memory(PyBackedBytes),
 }
 
@@ -184,10 +214,18 @@ impl ByteSource for Source {
 /// A packed array that is read as precisely as is asked for.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct PackedArray {
-    array: ArraySource<Source>,
+    pub(crate) array: ArraySource<Source>,
 }
 
 impl PackedArray {
+    /// The parts over tiers; none of a file in one piece or of bytes.
+    pub(crate) fn tiers(&self) -> Option<&TieredBytes> {
+        match self.array.source() {
+            Source::File(file) => file.tiers(),
+            Source::Memory(_) => None,
+        }
+    }
+
     fn region(&self, py: Python<'_>, ranges: Option<&Ranges>) -> PyResult<Region> {
         let shape = self.array.header().shape();
         let Some(ranges) = ranges else {
@@ -256,7 +294,7 @@ impl PackedArray {
         name: Option<String>,
         step: Option<u64>,
     ) -> PyResult<Self> {
-        let file = py.detach(|| FileBytes::open(&path));
+        let file = py.detach(|| ArrayBytes::open(&path));
         let file = file.map_err(|error| os_error(&error, path))?;
         let wanted = WantedArray { name, step };
         let array = py.detach(|| ArraySource::open_one(Source::File(file), &wanted));
@@ -355,6 +393,13 @@ impl PackedArray {
     #[getter]
     fn bytes_read(&self) -> u64 {
         self.array.bytes_read()
+    }
+
+    /// The paths of the parts over tiers; none of a file in one piece or of bytes.
+    #[getter]
+    fn parts(&self) -> Vec<PathBuf> {
+        let parts = self.tiers().map(TieredBytes::parts).unwrap_or_default();
+        parts.into_iter().map(|part| part.path).collect()
     }
 
     /// Number of buckets that a bound needs.

@@ -9,6 +9,7 @@ import json
 import os
 import socketserver
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -256,7 +257,7 @@ def test_who_may_not_control_asks_as_a_reader(
     assert len(stand_in.asked) == 2
 
 
-def test_another_file_of_the_name_is_not_measured(stand_in: StandIn, path: Path) -> None:
+def test_a_file_that_has_lost_its_name_is_read_and_measured(stand_in: StandIn, path: Path) -> None:
     packed = progressive.open(path, 1e-2)
     os.replace(path, path.with_suffix(".old"))
     path.write_bytes(b"another one")
@@ -264,7 +265,41 @@ def test_another_file_of_the_name_is_not_measured(stand_in: StandIn, path: Path)
     path.unlink()
     packed.read()
     assert packed.last.reported and packed.reached.nrmse <= 1e-2
-    assert [report["bytes"] for report in stand_in.of("report")] == [0, 0]
+    assert [report["bytes"] for report in stand_in.of("report")] == [packed.reached.bytes] * 2
+
+
+def test_a_file_over_tiers_asks_about_its_slow_device(
+    stand_in: StandIn, path: Path, tmp_path: Path
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as fast:
+        if os.stat(fast).st_dev == os.stat(tmp_path).st_dev:
+            pytest.skip("both directories lie on one device")
+        room = os.path.getsize(path) // 20
+        progressive.place(path, [(fast, room), tmp_path])
+        packed = progressive.open(path, 1e-9)
+        stand_in.answer["buckets"] = 0
+        packed.read()
+        [asked] = stand_in.of("plan")
+        first = len(packed.buckets) - len(asked["buckets"])
+        assert 1 < first < len(packed.buckets)
+        device = os.stat(tmp_path).st_dev
+        assert asked["device"] == f"{os.major(device)}:{os.minor(device)}"
+        assert (asked["base_bytes"], asked["base_nrmse"]) == (0, packed.buckets[first - 1].nrmse)
+        slow = [bucket.bytes for bucket in packed.buckets[first:]]
+        assert [bucket["bytes"] for bucket in asked["buckets"]] == slow
+        assert packed.last.proposed == first and packed.last.buckets == len(packed.buckets)
+        assert stand_in.of("report")[0]["bytes"] == sum(slow)
+        # A coarse reading takes nothing from the slow device.
+        coarse = progressive.open(path, packed.buckets[first - 1].nrmse)
+        coarse.read()
+        assert coarse.last.buckets == first
+        assert stand_in.of("report")[1]["bytes"] == 0
+        # Without the slow tier the agent is asked about what is there.
+        os.unlink(packed._array.parts[1])
+        without = progressive.open(path, packed.buckets[first - 1].nrmse)
+        assert without.read().shape == packed.shape
+        device = os.stat(fast).st_dev
+        assert stand_in.of("plan")[2]["device"] == f"{os.major(device)}:{os.minor(device)}"
 
 
 def test_a_reading_that_fails_gives_its_weight_back(stand_in: StandIn, path: Path) -> None:

@@ -33,9 +33,12 @@ mod json;
 mod nodes;
 mod observer;
 mod packed;
+mod placing;
 pub mod publish;
+mod reading;
 mod sql;
 mod stream;
+mod tiered;
 mod values;
 mod view;
 mod view_follower;
@@ -61,6 +64,12 @@ pub use history::{HISTORY_SAMPLES_DEFAULT, History, HistoryRange};
 pub use json::{latest_json, status_json, streams_json, value_json};
 pub use observer::Observer;
 pub use packed::{AppendError, FileBytes, append_array, replace_file};
+pub use placing::{PlaceError, TierDir, join_file, place_file, plan_tiers};
+pub use reading::{
+    DECISION_WAIT_MAX, FetchedBytes, ReadAnswer, ReadDecision, ReaderConfig, ReaderQuestions,
+    WantedReading,
+};
 pub use stream::{StreamHandle, Woken};
+pub use tiered::{ArrayBytes, FilePart, PARTS_MAX, TieredBytes};
 pub use values::{LatestValue, NodeStatus, StreamInfo};
 pub use watch::{UPDATES_MAX, Update, Watch};

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use barograph_progressive::{ArrayHeader, ArrayListing, ByteSource, ProgressiveError};
 use thiserror::Error;
 
+use crate::tiered::index_of;
+
 /// The bytes of an open file, which are read where they are asked for.
 #[derive(Debug)]
 pub struct FileBytes {
@@ -50,6 +52,11 @@ impl FileBytes {
                 "it is no regular file",
             )),
         }
+    }
+
+    /// The file itself.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 }
 
@@ -123,6 +130,7 @@ pub fn append_array(
     let there = FileBytes::of(file)?;
     let end = match there.bytes {
         0 => 0,
+        _ if index_of(&there)?.is_some() => return Err(AppendError::Tiered),
         _ => {
             let listing = ArrayListing::read(&there)?;
             if listing.has(&header.name, header.step) {
@@ -145,6 +153,9 @@ pub enum AppendError {
     /// The file has one of the same name and step.
     #[error("the file has an array of this name and step already")]
     Same,
+    /// The file lies over several tiers.
+    #[error("the file lies over several tiers: join it first")]
+    Tiered,
     /// Somebody else appends.
     #[error("somebody else is writing to the file: try again")]
     Busy,

@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 #define BARO_VERSION_MAJOR 1
-#define BARO_VERSION_MINOR 7
+#define BARO_VERSION_MINOR 8
 
 /* The library's version: major << 16 | minor. */
 uint32_t baro_version(void);
@@ -677,6 +677,9 @@ typedef struct {
 /* Opens a file, of which only the header is read now. No descriptor stays open: each reading opens
  * the file again, and fails if it has become another array. Returns null on error. */
 baro_array_t *baro_array_open(const char *path);
+/* Opens one of several arrays of a file (since 1.8): that of a name and of a time step. A null name and a
+ * negative step stand for any; it is an error if these leave more than one. */
+baro_array_t *baro_array_open_one(const char *path, const char *name, int64_t step);
 /* Opens an array of `count` bytes, which are copied. Returns null on error. */
 baro_array_t *baro_array_of_bytes(const void *bytes, size_t count);
 void baro_array_close(baro_array_t *array);
@@ -695,6 +698,41 @@ int baro_array_read_f64(const baro_array_t *array, const char *error, const uint
                         double *values, size_t count, uint32_t threads, uint32_t *buckets);
 int baro_array_read_f32(const baro_array_t *array, const char *error, const uint64_t *region,
                         float *values, size_t count, uint32_t threads, uint32_t *buckets);
+
+/* How a step is read (since 1.8). All zero stands for the defaults. */
+typedef struct {
+    const char *error;   /* the largest error, as above; null: the agent alone decides */
+    const char *label;   /* name in the agent's decisions; null: that of the file */
+    const char *run_dir; /* run directory of the agent; null: as for baro_open */
+    double interval_s;   /* time between two steps; 0: that since the last step of this array */
+    uint32_t priority;   /* 1 to 10, 10 for the most important reader; 0: 5 */
+    int dry_run;         /* 1: the agent decides, and what the error needs is read */
+} baro_step_t;
+
+/* What was decided about a step, and what came of it. Numbers that are not known are NaN. */
+typedef struct {
+    uint64_t id;            /* as in the table `decisions`; 0: no agent has decided */
+    uint32_t buckets;       /* number of buckets that were read */
+    uint32_t proposed;      /* number of buckets that the agent proposed */
+    double degree;          /* share of the augmentation that the bandwidth allows, 0 to 1 */
+    double bandwidth;       /* that is expected of the device, in bytes/s */
+    double bandwidth_error; /* half width of its interval */
+    double weight;          /* of the I/O scheduler, during the step */
+    double nrmse;           /* of this reading */
+    uint64_t bytes;         /* that were read from the device in question */
+    double seconds;         /* for these bytes */
+    int reported;           /* 1 if the agent knows what came of it */
+    char reason[256];       /* in a sentence, with its 0 */
+} baro_decision_t;
+
+/* Reads all of the array as precisely as the agent decides, and no less precisely than the error asks:
+ * the agent is asked before, which takes 2 s at most, and told after. It never fails because of the
+ * agent: without one, what the error needs is read. `decision` may be null. Otherwise as
+ * baro_array_read_f64. */
+int baro_array_step_f64(const baro_array_t *array, const baro_step_t *step, double *values, size_t count,
+                        uint32_t threads, baro_decision_t *decision);
+int baro_array_step_f32(const baro_array_t *array, const baro_step_t *step, float *values, size_t count,
+                        uint32_t threads, baro_decision_t *decision);
 
 #ifdef __cplusplus
 }

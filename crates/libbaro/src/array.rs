@@ -7,11 +7,12 @@ use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::slice;
+use std::sync::atomic::AtomicI64;
 
-use barograph_client::FileBytes;
+use barograph_client::ArrayBytes;
 use barograph_progressive::{
     AXES_MAX, ArrayHeader, ArraySource, ByteSource, Element, ElementType, ErrorBound,
-    ProgressiveError, Region,
+    ProgressiveError, Region, WantedArray,
 };
 
 use crate::guard::{E_ARGUMENT, E_DATA, E_TYPE, Failure, OK, guarded, set, text};
@@ -19,12 +20,14 @@ use crate::handles::{HandleObject, give, take_back, thing};
 
 /// The C type `baro_array_t`.
 pub(crate) struct BaroArray {
-    header: ArrayHeader,
-    place: ArrayPlace,
+    pub(crate) header: ArrayHeader,
+    pub(crate) place: ArrayPlace,
+    /// When the last step began, in ns of the monotonic clock; 0 before the first.
+    pub(crate) stepped_ns: AtomicI64,
 }
 
-enum ArrayPlace {
-    File(PathBuf),
+pub(crate) enum ArrayPlace {
+    File(PathBuf, WantedArray),
     Memory(Box<[u8]>),
 }
 
@@ -76,26 +79,43 @@ impl From<ProgressiveError> for Failure {
     }
 }
 
-fn opened(path: &Path) -> Result<ArraySource<FileBytes>, Failure> {
+fn opened(path: &Path, wanted: &WantedArray) -> Result<ArraySource<ArrayBytes>, Failure> {
     let context = |error: &dyn ToString| format!("{}: {}", path.display(), error.to_string());
-    let bytes = FileBytes::open(path).map_err(|error| Failure::new(E_DATA, context(&error)))?;
-    ArraySource::open(bytes).map_err(|error| Failure::new(E_DATA, context(&error)))
+    let bytes = ArrayBytes::open(path).map_err(|error| Failure::new(E_DATA, context(&error)))?;
+    ArraySource::open_one(bytes, wanted).map_err(|error| Failure::new(E_DATA, context(&error)))
 }
 
 impl BaroArray {
+    fn of_file(path: &str, wanted: WantedArray) -> Result<Self, Failure> {
+        let path = PathBuf::from(path);
+        let path = std::path::absolute(&path).unwrap_or(path);
+        Ok(Self {
+            header: opened(&path, &wanted)?.header().clone(),
+            place: ArrayPlace::File(path, wanted),
+            stepped_ns: AtomicI64::new(0),
+        })
+    }
+
+    /// The array of a file, opened again.
+    pub(crate) fn opened(
+        &self,
+        path: &Path,
+        wanted: &WantedArray,
+    ) -> Result<ArraySource<ArrayBytes>, Failure> {
+        let source = opened(path, wanted)?;
+        match source.header() == &self.header {
+            true => Ok(source),
+            false => {
+                let text = "is another array now: close this one and open it again";
+                Err(Failure::new(E_DATA, format!("{} {text}", path.display())))
+            }
+        }
+    }
+
     fn read<T: Element>(&self, wanted: &Wanted) -> Result<Vec<T>, Failure> {
         match &self.place {
             ArrayPlace::Memory(bytes) => wanted.read(&ArraySource::open(&**bytes)?),
-            ArrayPlace::File(path) => {
-                let source = opened(path)?;
-                match source.header() == &self.header {
-                    true => wanted.read(&source),
-                    false => {
-                        let text = "is another array now: close this one and open it again";
-                        Err(Failure::new(E_DATA, format!("{} {text}", path.display())))
-                    }
-                }
-            }
+            ArrayPlace::File(path, meant) => wanted.read(&self.opened(path, meant)?),
         }
     }
 
@@ -109,29 +129,43 @@ impl BaroArray {
         (values, count): (*mut T, usize),
         convert: impl Fn(F) -> T,
     ) -> Result<u32, Failure> {
-        let needed = wanted.region.count();
-        if values.is_null() || count < needed {
-            let text = format!("there is room for {count} values, and {needed} are read");
-            return Err(Failure::new(E_ARGUMENT, text));
-        }
-        let read = self.read::<F>(wanted)?;
-        for (at, value) in read.into_iter().enumerate() {
-            // SAFETY: there are as many values as the region has, for which there is room. The
-            // memory may be uninitialized, so it is written by its address.
-            unsafe { values.add(at).write(convert(value)) };
-        }
+        wanted.check_room(values, count)?;
+        // SAFETY: there are as many values as the region has, for which there is room.
+        unsafe { put(self.read::<F>(wanted)?, values, convert) };
         Ok(wanted.buckets as u32)
     }
 }
 
+/// Writes values into memory of the caller.
+///
+/// # Safety
+/// `to` is valid for writes of as many values.
+pub(crate) unsafe fn put<F, T>(values: Vec<F>, to: *mut T, convert: impl Fn(F) -> T) {
+    for (at, value) in values.into_iter().enumerate() {
+        // SAFETY: the caller upholds the requirements of this function. The memory may be
+        // uninitialized, so it is written by its address.
+        unsafe { to.add(at).write(convert(value)) };
+    }
+}
+
 /// What a call reads.
-struct Wanted {
-    buckets: usize,
-    region: Region,
-    threads: usize,
+pub(crate) struct Wanted {
+    pub(crate) buckets: usize,
+    pub(crate) region: Region,
+    pub(crate) threads: usize,
 }
 
 impl Wanted {
+    /// Refuses memory of the caller that has no room for the values.
+    pub(crate) fn check_room<T>(&self, values: *mut T, count: usize) -> Result<(), Failure> {
+        let needed = self.region.count();
+        if values.is_null() || count < needed {
+            let text = format!("there is room for {count} values, and {needed} are read");
+            return Err(Failure::new(E_ARGUMENT, text));
+        }
+        Ok(())
+    }
+
     /// # Safety
     /// `error` is null or a C string; `region` is null or has two numbers for each axis.
     unsafe fn of(
@@ -169,7 +203,10 @@ impl Wanted {
         })
     }
 
-    fn read<T: Element, S: ByteSource>(&self, source: &ArraySource<S>) -> Result<Vec<T>, Failure> {
+    pub(crate) fn read<T: Element, S: ByteSource>(
+        &self,
+        source: &ArraySource<S>,
+    ) -> Result<Vec<T>, Failure> {
         let (reader, _) = source.read::<T>(self.buckets, self.region, 0, self.threads)?;
         let mut values: Vec<T> = Vec::new();
         let count = self.region.count();
@@ -193,12 +230,35 @@ pub(crate) unsafe extern "C" fn baro_array_open(path: *const c_char) -> *mut Bar
         |_| ptr::null_mut(),
         || {
             // SAFETY: the caller upholds the requirements of this function.
-            let path = PathBuf::from(unsafe { text(path, "the path")? });
-            let path = std::path::absolute(&path).unwrap_or(path);
-            give(BaroArray {
-                header: opened(&path)?.header().clone(),
-                place: ArrayPlace::File(path),
-            })
+            let path = unsafe { text(path, "the path")? };
+            give(BaroArray::of_file(path, WantedArray::default())?)
+        },
+    )
+}
+
+/// See `baro.h`.
+///
+/// # Safety
+/// `path` and `name` are null or C strings.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn baro_array_open_one(
+    path: *const c_char,
+    name: *const c_char,
+    step: i64,
+) -> *mut BaroArray {
+    guarded(
+        |_| ptr::null_mut(),
+        || {
+            // SAFETY: the caller upholds the requirements of this function.
+            let (path, name) = unsafe {
+                let name = (!name.is_null()).then(|| text(name, "the name"));
+                (text(path, "the path")?, name.transpose()?)
+            };
+            let wanted = WantedArray {
+                name: name.map(str::to_owned),
+                step: u64::try_from(step).ok(),
+            };
+            give(BaroArray::of_file(path, wanted)?)
         },
     )
 }
@@ -221,8 +281,11 @@ pub(crate) unsafe extern "C" fn baro_array_of_bytes(
             // SAFETY: they are there, and the caller upholds the requirements of this function.
             let bytes: Box<[u8]> = unsafe { slice::from_raw_parts(bytes.cast(), count) }.into();
             let header = ArraySource::open(&*bytes)?.header().clone();
-            let place = ArrayPlace::Memory(bytes);
-            give(BaroArray { header, place })
+            give(BaroArray {
+                header,
+                place: ArrayPlace::Memory(bytes),
+                stepped_ns: AtomicI64::new(0),
+            })
         },
     )
 }

@@ -13,6 +13,7 @@
 )]
 
 mod array;
+mod array_step;
 mod calls;
 mod events;
 mod fire;
@@ -26,7 +27,7 @@ mod subscribe;
 
 /// The version of `baro.h` that this library implements: major in the upper half, minor in the
 /// lower. Within a major version, an older header works with a newer library.
-pub const VERSION: u32 = 1 << 16 | 7;
+pub const VERSION: u32 = 1 << 16 | 8;
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]

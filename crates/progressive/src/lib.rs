@@ -19,6 +19,7 @@ mod error;
 mod header;
 mod listing;
 mod pack;
+mod parts;
 mod pieces;
 mod planes;
 mod range_coder;
@@ -36,6 +37,9 @@ pub use error::{ErrorBound, MeasuredError, ProgressiveError, ValueRange};
 pub use header::{ArrayHeader, BUCKETS_MAX, BucketEntry, MAGIC, NAME_BYTES_MAX, VERSION};
 pub use listing::{ARRAYS_MAX, ArrayListing, WantedArray};
 pub use pack::{PackConfig, PackedArray, pack};
+pub use parts::{
+    NoRoom, PART_MAGIC, PART_VERSION, PartHeader, PlacedExtent, place_arrays,
+};
 pub use read::{ArrayReader, BucketIndex};
 pub use shape::{AXES_MAX, BLOCKS_MAX, Region, Shape, VALUES_MAX};
 pub use source::ArraySource;

@@ -80,6 +80,12 @@ impl ArrayListing {
         self.arrays.iter().map(|(_, header)| header)
     }
 
+    /// The headers of the arrays that are whole.
+    pub fn whole(&self) -> impl Iterator<Item = &ArrayHeader> {
+        let whole = self.arrays.iter().filter(|(start, _)| *start < self.end);
+        whole.map(|(_, header)| header)
+    }
+
     /// Bytes of the file.
     pub fn bytes(&self) -> u64 {
         self.bytes

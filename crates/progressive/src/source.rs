@@ -12,6 +12,9 @@ use crate::listing::{ArrayListing, WantedArray};
 use crate::read::{ArrayReader, BucketIndex};
 use crate::shape::Region;
 
+/// Bytes that are fetched at once by those who leave them.
+const SKIMMED_BYTES: u64 = 1 << 20;
+
 /// A packed array of which the header was read, and the buckets are read as they are needed.
 /// Several threads may read it at once.
 #[derive(Debug)]
@@ -61,6 +64,11 @@ impl<S: ByteSource> ArraySource<S> {
         &self.header
     }
 
+    /// Where the bytes come from.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
     /// Where the array begins.
     pub fn start(&self) -> u64 {
         self.start
@@ -82,7 +90,11 @@ impl<S: ByteSource> ArraySource<S> {
     }
 
     /// The place of a bucket in the source, if all of it is there.
-    fn place(&self, bucket: usize) -> Result<Range<u64>, ProgressiveError> {
+    ///
+    /// # Errors
+    ///
+    /// The array has fewer buckets, or is cut short before the end of this one.
+    pub fn place(&self, bucket: usize) -> Result<Range<u64>, ProgressiveError> {
         let buckets = self.header.buckets();
         let entry = buckets
             .get(bucket)
@@ -100,6 +112,24 @@ impl<S: ByteSource> ArraySource<S> {
             }),
             false => Ok(self.start + start..self.start + end),
         }
+    }
+
+    /// Fetches the bytes of some buckets and leaves them, and returns their number: so the time of
+    /// the bytes alone can be told, and a reading after it finds them in memory.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be fetched, or the array has fewer buckets.
+    pub fn skim(&self, buckets: Range<usize>) -> Result<u64, ProgressiveError> {
+        let mut bytes = 0;
+        for bucket in buckets {
+            let place = self.place(bucket)?;
+            for start in place.clone().step_by(SKIMMED_BYTES as usize) {
+                let end = place.end.min(start + SKIMMED_BYTES);
+                bytes += fetched(&self.source, start..end)?.len() as u64;
+            }
+        }
+        Ok(bytes)
     }
 
     /// Reads the first buckets of a region, at a level, and returns the reading with the number of

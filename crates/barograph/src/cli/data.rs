@@ -3,12 +3,13 @@
 mod file;
 mod listing;
 mod npy;
+mod place;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use barograph_client::{AppendError, append_array};
+use barograph_client::{AppendError, FilePart, TieredBytes, append_array};
 use barograph_progressive::{
     ArrayHeader, Basis, Element, ElementType, ErrorBound, NAME_BYTES_MAX, PackConfig, Region,
     Shape, pack,
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 use self::file::{ArrayFile, ArrayName};
 use self::npy::{NpyArray, NpyValues};
+use self::place::{Join, Place};
 use super::{Usage, output};
 
 /// Columns of the bar that shows a bucket's error.
@@ -40,6 +42,11 @@ enum Verb {
     /// Show the buckets of a packed array: their bytes and the error of a reading that ends with
     /// each
     Inspect(Inspect),
+    /// Divide a packed file among tiers of storage, coarse buckets on the fast ones, or move it:
+    /// baro data place field.baro --tier /nvme/data=20GB --tier /lustre/data
+    Place(Place),
+    /// Put the parts of a packed file together: baro data join field.baro
+    Join(Join),
 }
 
 /// Arguments of `baro data pack`.
@@ -138,6 +145,8 @@ impl Data {
             Verb::Pack(pack) => pack.run(),
             Verb::Unpack(unpack) => unpack.run(),
             Verb::Inspect(inspect) => inspect.run(),
+            Verb::Place(place) => place.run(),
+            Verb::Join(join) => join.run(),
         }
     }
 }
@@ -354,7 +363,15 @@ struct Inspected {
     missing: u64,
     is_exact: bool,
     bytes: u64,
+    /// The parts of the file over tiers; none of a file in one piece.
+    parts: Vec<InspectedPart>,
     buckets: Vec<InspectedBucket>,
+}
+
+#[derive(Serialize)]
+struct InspectedPart {
+    file: PathBuf,
+    bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -362,6 +379,8 @@ struct InspectedBucket {
     bytes: u64,
     /// Bytes of the header and of all buckets up to this one.
     bytes_so_far: u64,
+    /// Number of the part with the end of the bucket.
+    part: Option<usize>,
     error: ErrorReport,
 }
 
@@ -382,13 +401,15 @@ impl Inspect {
 }
 
 fn inspected(file: &ArrayFile) -> Inspected {
-    let header = file.header();
+    let (header, tiers) = (file.header(), file.source().tiers());
+    let parts = tiers.map(TieredBytes::parts).unwrap_or_default();
     let mut so_far = header.encode().len() as u64;
     let bucket = |(at, entry): (usize, &barograph_progressive::BucketEntry)| {
         so_far += entry.bytes;
         InspectedBucket {
             bytes: entry.bytes,
             bytes_so_far: so_far,
+            part: tiers.and_then(|it| it.part_of(file.place(at).ok()?.end.saturating_sub(1))),
             error: ErrorReport::of(header, at),
         }
     };
@@ -411,8 +432,13 @@ fn inspected(file: &ArrayFile) -> Inspected {
         missing: header.shape().count() as u64 - header.range().count,
         is_exact: header.is_exact(),
         bytes: file.bytes(),
+        parts: parts.into_iter().map(part).collect(),
         buckets,
     }
+}
+
+fn part(FilePart { path: file, bytes }: FilePart) -> InspectedPart {
+    InspectedPart { file, bytes }
 }
 
 /// The buckets as a table, with a bar for the error of each: one column is a tenth of a decade.
@@ -449,6 +475,7 @@ fn shown(path: &Path, seen: &Inspected) -> String {
                 .psnr
                 .map_or("-".into(), |psnr| format!("{psnr:.1}")),
             format!("{:.2e}", bucket.error.linf),
+            bucket.part.map_or("-".into(), |part| part.to_string()),
             "#".repeat(columns as usize),
         ]
     });
@@ -460,8 +487,19 @@ fn shown(path: &Path, seen: &Inspected) -> String {
         "NRMSE",
         "PSNR dB",
         "largest",
+        "part",
         "NRMSE from 1e-8 to 1",
     ];
-    let rows: Vec<Vec<String>> = rows.collect();
-    head + &output::table(&headings, &[0, 1, 2, 3, 4, 5, 6], &rows)
+    let mut rows: Vec<Vec<String>> = rows.collect();
+    let (mut headings, mut right) = (headings.to_vec(), vec![0, 1, 2, 3, 4, 5, 6, 7]);
+    if seen.parts.is_empty() {
+        (headings.remove(7), right.pop());
+        rows.iter_mut().for_each(|row| drop(row.remove(7)));
+    }
+    let parts = seen.parts.iter().enumerate().map(|(number, part)| {
+        let (file, bytes) = (part.file.display(), part.bytes);
+        format!("part {number}: {bytes} bytes in {file}\n")
+    });
+    let table = output::table(&headings, &right, &rows);
+    head + &parts.collect::<String>() + &table
 }

@@ -1,5 +1,5 @@
-/* Reads packed arrays: argv[1] is a file of doubles, argv[2] one of floats, argv[3] a damaged one. Each
- * has 60 x 50 values, sin(i / 100) of the index i. */
+/* Reads packed arrays: argv[1] is a file of doubles, argv[2] one of floats, argv[3] a damaged one,
+ * argv[4] one of two arrays of doubles. Each array has 60 x 50 values, sin(i / 100) of the index i. */
 #include <baro.h>
 
 #include <fcntl.h>
@@ -96,6 +96,61 @@ static void floats(const char *path)
     baro_array_close(array);
 }
 
+/* Without an agent, a step reads what the error needs, and says why. */
+static void steps(const baro_array_t *array, const char *why)
+{
+    static double values[COUNT];
+    baro_step_t step = {.error = "nrmse=1e-4", .run_dir = "/nowhere", .priority = 7, .dry_run = 1};
+    baro_decision_t decision;
+    baro_bucket_t bucket;
+    memset(&decision, 0xff, sizeof decision);
+    for (int again = 0; again < 2; again++) {
+        CHECK(baro_array_step_f64(array, &step, values, COUNT, 2, &decision) == BARO_OK);
+        CHECK(decision.id == 0 && !decision.reported && isnan(decision.weight) && isnan(decision.degree));
+        CHECK(decision.nrmse <= 1e-4 && decision.proposed == 0 && decision.bytes == 0);
+        CHECK(strncmp(decision.reason, why, strlen(why)) == 0 && strlen(decision.reason) < 256);
+        CHECK(baro_array_bucket(array, decision.buckets - 1, &bucket) == BARO_OK);
+        CHECK(bucket.nrmse == decision.nrmse && fabs(values[7] - value(7)) < 1e-2);
+    }
+    step = (baro_step_t){0};
+    step.run_dir = "/nowhere";
+    CHECK(baro_array_step_f64(array, &step, values, COUNT, 1, NULL) == BARO_OK);
+    CHECK(values[COUNT - 1] == value(COUNT - 1));
+    CHECK(baro_array_step_f64(array, NULL, values, COUNT, 1, NULL) == BARO_E_ARGUMENT);
+    CHECK(baro_array_step_f64(array, &step, values, COUNT - 1, 1, NULL) == BARO_E_ARGUMENT);
+    CHECK(baro_array_step_f64(array, &step, NULL, COUNT, 1, NULL) == BARO_E_ARGUMENT);
+    CHECK(baro_array_step_f32(array, &step, (float *)values, COUNT, 1, NULL) == BARO_E_TYPE);
+    step.priority = 11;
+    CHECK(baro_array_step_f64(array, &step, values, COUNT, 1, NULL) == BARO_E_ARGUMENT);
+    step.priority = 0;
+    step.interval_s = -1;
+    CHECK(baro_array_step_f64(array, &step, values, COUNT, 1, NULL) == BARO_E_ARGUMENT);
+    step.interval_s = NAN;
+    CHECK(baro_array_step_f64(array, &step, values, COUNT, 1, NULL) == BARO_E_ARGUMENT);
+    step.interval_s = 1;
+    step.error = "nrmse=much";
+    CHECK(baro_array_step_f64(array, &step, values, COUNT, 1, NULL) == BARO_E_ARGUMENT);
+}
+
+/* A file of two arrays: "a" of step 1 and "b" of step 2. */
+static void several(const char *path)
+{
+    static double values[COUNT];
+    CHECK(baro_array_open(path) == NULL && strstr(baro_error(), "a step 1, b step 2") != NULL);
+    CHECK(baro_array_open_one(path, NULL, -1) == NULL);
+    CHECK(baro_array_open_one(path, "a", 2) == NULL);
+    CHECK(baro_array_open_one(NULL, "a", 1) == NULL);
+    baro_array_t *first = baro_array_open_one(path, "a", -1);
+    baro_array_t *second = baro_array_open_one(path, NULL, 2);
+    CHECK(first != NULL && second != NULL);
+    CHECK(baro_array_read_f64(first, NULL, NULL, values, COUNT, 1, NULL) == BARO_OK);
+    CHECK(values[7] == value(7));
+    CHECK(baro_array_read_f64(second, NULL, NULL, values, COUNT, 1, NULL) == BARO_OK);
+    CHECK(values[7] == value(7));
+    baro_array_close(first);
+    baro_array_close(second);
+}
+
 static size_t whole(const char *path, char *bytes, size_t most)
 {
     FILE *file = fopen(path, "rb");
@@ -110,7 +165,7 @@ int main(int count, char **paths)
 {
     static char bytes[1 << 20];
     static double values[COUNT];
-    CHECK(count == 4);
+    CHECK(count == 5);
     baro_array_t *array = baro_array_open(paths[1]);
     CHECK(array != NULL);
     /* A host that closes what it has not opened: no descriptor of the library is among them. */
@@ -118,12 +173,15 @@ int main(int count, char **paths)
         close(fd);
     doubles(array);
     refused(array);
+    steps(array, "no agent answers");
+    several(paths[4]);
     CHECK(open("/dev/null", O_RDONLY) == 3);
     size_t read = whole(paths[1], bytes, sizeof bytes);
     baro_array_t *copied = baro_array_of_bytes(bytes, read);
     CHECK(copied != NULL);
     memset(bytes, 0, sizeof bytes);
     doubles(copied);
+    steps(copied, "the array is in memory");
     baro_array_close(copied);
     floats(paths[2]);
     baro_array_t *damaged = baro_array_open(paths[3]);

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use barograph_client::{FileBytes, replace_file};
+use barograph_client::{ArrayBytes, replace_file};
 use barograph_progressive::{ArrayListing, ArraySource, ProgressiveError, WantedArray};
 
 use super::super::Usage;
 
 /// A packed file that is being read.
-pub(super) type ArrayFile = ArraySource<FileBytes>;
+pub(super) type ArrayFile = ArraySource<ArrayBytes>;
 
 /// Which array of a file is meant; what is not said may be anything.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -25,7 +25,7 @@ pub(super) struct ArrayName {
 /// Opens a packed file and reads the header of one of its arrays.
 pub(super) fn open(path: &Path, name: &ArrayName) -> anyhow::Result<ArrayFile> {
     let context = || format!("cannot read {}", path.display());
-    let bytes = FileBytes::open(path).with_context(context)?;
+    let bytes = ArrayBytes::open(path).with_context(context)?;
     let wanted = WantedArray {
         name: name.name.clone(),
         step: name.step,
@@ -41,7 +41,7 @@ pub(super) fn open(path: &Path, name: &ArrayName) -> anyhow::Result<ArrayFile> {
 /// Reads the headers of all arrays of a packed file.
 pub(super) fn list(path: &Path) -> anyhow::Result<ArrayListing> {
     let context = || format!("cannot read {}", path.display());
-    let bytes = FileBytes::open(path).with_context(context)?;
+    let bytes = ArrayBytes::open(path).with_context(context)?;
     ArrayListing::read(&bytes).with_context(context)
 }
 
