@@ -6,7 +6,7 @@ import { control, decisions, loader, Note, now, signal, useEffect } from "../sha
 import { readsOf } from "../data/decisions";
 import type { PlannedRead } from "../data/decisions";
 import type { Row } from "../data/publications";
-import { age, figures, percent, plain, quantity } from "../text/format";
+import { duration, figures, percent, plain, quantity } from "../text/format";
 import { harmless } from "../text/harmless";
 
 const EVERY_MS = 5_000;
@@ -76,7 +76,7 @@ function ReadRow({ read: { label, user, at, bytes, expected, halfWidth, reported
   return (
     <tr>
       <th scope="row" class="path">{harmless(label)} <span class="sub">{harmless(user)}</span></th>
-      <td class="num">{age(now() - at)}</td>
+      <td class="num">{duration(now() - at)} ago</td>
       <td class="num">{or(bytes, (value) => plain(quantity(value, "bytes")))}</td>
       <td class="num">{or(expected, (value) => `${speed(value)} ± ${speed(halfWidth)}`)}</td>
       <td class="num">{or(reported, speed)}</td>
