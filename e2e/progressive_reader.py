@@ -88,13 +88,15 @@ class Array:
     def __init__(self, data: bytes, start: int = 0) -> None:
         cursor = Cursor(data, start)
         assert cursor.take(8) == b"BAROPROG"
-        assert cursor.number("H") == 1
+        version = cursor.number("H")
+        assert version in (1, 2)
         count, length = cursor.number("H"), cursor.number("I")
         checked, checksum = data[start : start + length - 4], data[start + length - 4 : start + length]
         assert zlib.crc32(checked) == struct.unpack("<I", checksum)[0]
         size, basis, axes, flags = (cursor.number("B") for _ in range(4))
         self.dtype, self.basis = np.dtype(f"<f{size}"), BASES[basis]
-        self.is_exact = bool(flags & 1)
+        self.is_exact, self.on_mesh = bool(flags & 1), bool(flags & 16)
+        assert version == (2 if self.on_mesh else 1)
         self.exponent, self.highest = cursor.number("h"), cursor.number("h")
         self.least, self.most = cursor.number("d"), cursor.number("d")
         self.dims = [cursor.leb128() for _ in range(axes)]
@@ -153,6 +155,40 @@ def arrays(data: bytes) -> list[Array]:
         found.append(Array(data, at))
         at = found[-1].end
     return found
+
+
+def mesh_order(data: bytes) -> np.ndarray:
+    """The order of values on the mesh of a file: the number of the point at each place of it."""
+    found = {array.name: array for array in arrays(data) if array.step is None}
+    axes = [found[name] for name in ("mesh/x", "mesh/y", "mesh/z") if name in found]
+    return curve_order(np.stack([array.read(len(array.buckets)) for array in axes], axis=1).astype("f8"))
+
+
+def curve_order(points: np.ndarray) -> np.ndarray:
+    """The order of points along the curve."""
+    axes = points.shape[1]
+    bits = {2: 31, 3: 21}[axes]
+    low = points.min(axis=0) / 2
+    width = (points.max(axis=0) / 2 - low).max()
+    share = (points / 2 - low) / width if width > 0 else np.zeros(points.shape)
+    q = list((share * (2.0**bits - 1)).astype(np.int64).T)
+    for bit in reversed(range(1, bits)):
+        below = (1 << bit) - 1
+        for axis in range(axes):
+            is_set = q[axis] >> bit & 1 == 1
+            other = np.where(is_set, 0, (q[0] ^ q[axis]) & below)
+            q[axis] = q[axis] ^ other
+            q[0] = np.where(is_set, q[0] ^ below, q[0] ^ other if axis else q[0])
+    for axis in range(1, axes):
+        q[axis] = q[axis] ^ q[axis - 1]
+    turned = np.zeros(len(points), np.int64)
+    for bit in reversed(range(1, bits)):
+        turned ^= np.where(q[-1] >> bit & 1 == 1, (1 << bit) - 1, 0)
+    key = np.zeros(len(points), np.int64)
+    for bit in reversed(range(bits)):
+        for number in q:
+            key = key << 1 | ((number ^ turned) >> bit & 1)
+    return np.argsort(key, kind="stable")
 
 
 def blocks_of(dims: list[int], long: list[int]) -> Iterator[list[tuple[int, int]]]:

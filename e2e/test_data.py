@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import resource
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ import pytest
 from harness import BARO, ROOT
 
 
-def baro(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([BARO, "data", *map(str, words)], capture_output=True, text=True, timeout=120)
+def baro(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([BARO, "data", *map(str, words)], capture_output=True, text=True, timeout=120, **more)
 
 
 def told(*words: object) -> dict[str, Any]:
@@ -155,6 +156,65 @@ def test_time_steps_are_appended_and_one_that_was_not_finished_is_written_over(t
         assert packed.read_bytes() == whole
 
 
+def test_values_on_a_mesh_come_back_in_the_order_of_its_points(tmp_path: Path) -> None:
+    packed, out = tmp_path / "mesh.baro", tmp_path / "out.npy"
+    random = np.random.default_rng(5)
+    points = {axes: random.random((900, axes)) for axes in (2, 3)}
+    for axes, places in points.items():
+        np.save(tmp_path / f"{axes}.npy", places)
+    np.save(tmp_path / "single.npy", points[2].astype("f4"))
+    values = [np.sin(5 * points[2][:, 0]) * points[2][:, 1] + step for step in range(2)]
+
+    def pack(array: np.ndarray, points: str, *words: object) -> subprocess.CompletedProcess[str]:
+        np.save(tmp_path / "in.npy", array)
+        return baro("pack", tmp_path / "in.npy", "--points", tmp_path / points, "-o", packed, *words)
+
+    for step, array in enumerate(values):
+        assert pack(array, "2.npy", "--append", "--name", "p", "--step", step).returncode == 0
+    listed = told("inspect", packed)["arrays"]
+    assert [(array["name"], array["on_mesh"]) for array in listed] == [("mesh/x", False), ("mesh/y", False), ("p", True), ("p", True)]
+    assert "900 on the mesh" in baro("inspect", packed).stdout
+    assert " on a mesh, " in baro("inspect", packed, "--step", "0").stdout
+    found = progressive_reader.arrays(packed.read_bytes())
+    order = progressive_reader.mesh_order(packed.read_bytes())
+    for step, array in enumerate(values):
+        told("unpack", packed, "--step", step, "-o", out, "--force")
+        assert np.load(out).tobytes() == array.tobytes()
+        # The reader that was written after the format alone finds the same order.
+        assert np.array_equal(found[2 + step].read(len(found[2 + step].buckets)), array[order])
+    report = told("unpack", packed, "--step", 1, "--error", "nrmse=1e-3", "-o", out, "--force")
+    assert nrmse(values[1], np.load(out)) <= 1e-3 and report["bytes"] < packed.stat().st_size
+    told("unpack", packed, "--name", "mesh/x", "-o", out, "--force")
+    assert np.load(out).tobytes() == np.ascontiguousarray(points[2][:, 0]).tobytes()
+    # Other points, and what is not to be had of a mesh.
+    before = packed.read_bytes()
+    for words, expect in [
+        (("--region", "0:5"), "read as a whole"),
+        (("--level", "1"), "read as a whole"),
+    ]:
+        refused = baro("unpack", packed, "--step", "0", "-o", out, "--force", *words)
+        assert refused.returncode == 2 and expect in refused.stderr, refused.stderr
+    for array, name, words, expect in [
+        (values[0], "3.npy", ("--append",), "a file has one mesh"),
+        (values[0], "single.npy", ("--append",), "a file has one mesh"),
+        (values[0][1:], "2.npy", ("--append",), "900 points for 899 values"),
+        (values[0].reshape(30, 30), "2.npy", ("--append",), "one axis of values"),
+        (values[0], "in.npy", ("--append",), "one axis of values"),
+        (values[0], "2.npy", ("--append", "--name", "mesh/x"), "of coordinates of the mesh"),
+        (values[0], "2.npy", ("--append", "--name", "p", "--step", 0), "this name and step already"),
+    ]:
+        refused = pack(array, name, *words)
+        assert refused.returncode == 2 and expect in refused.stderr, refused.stderr
+    assert packed.read_bytes() == before
+    # A new file, with points in space.
+    assert pack(values[0], "3.npy", "--force").returncode == 0
+    told("unpack", packed, "-o", out, "--force")
+    assert np.load(out).tobytes() == values[0].tobytes()
+    order = progressive_reader.mesh_order(packed.read_bytes())
+    array = progressive_reader.arrays(packed.read_bytes())[3]
+    assert np.array_equal(array.read(len(array.buckets)), values[0][order])
+
+
 def test_an_append_that_finds_no_room_leaves_the_arrays_before(field: tuple[Path, np.ndarray], tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
@@ -165,14 +225,17 @@ def test_an_append_that_finds_no_room_leaves_the_arrays_before(field: tuple[Path
         np.save(tmp_path / "little.npy", np.arange(500.0))
         assert baro("pack", tmp_path / "little.npy", "-o", small / "run.baro", "--append", "--step", "0").returncode == 0
         before = (small / "run.baro").read_bytes()
-        done = baro("pack", field[0], "-o", small / "run.baro", "--append", "--step", "1")
-        assert done.returncode != 0 and "No space left" in done.stderr, done.stderr
-        assert (small / "run.baro").read_bytes() == before
+        for words in ([], ["--finest", "1e-2"]):
+            done = baro("pack", field[0], "-o", small / "run.baro", "--append", "--step", "1", *words)
+            assert done.returncode != 0 and "No space left" in done.stderr, done.stderr
+            assert (small / "run.baro").read_bytes() == before and len(list(small.iterdir())) == 1
     finally:
         subprocess.run(["umount", small], check=True)
 
 
-def test_a_disk_that_fills_leaves_the_file_before(field: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+# With few approximations, the exact bucket alone needs more room than a spool has in memory.
+@pytest.mark.parametrize("words", [[], ["--finest", "1e-2"]])
+def test_a_disk_that_fills_leaves_the_file_before(words: list[str], field: tuple[Path, np.ndarray], tmp_path: Path) -> None:
     path, _ = field
     small = tmp_path / "small"
     small.mkdir()
@@ -182,11 +245,48 @@ def test_a_disk_that_fills_leaves_the_file_before(field: tuple[Path, np.ndarray]
     try:
         packed = small / "field.baro"
         packed.write_bytes(b"before")
-        done = baro("pack", path, "-o", packed, "--force")
+        done = baro("pack", path, "-o", packed, "--force", *words)
         assert done.returncode != 0 and "No space left" in done.stderr, done.stderr
         assert packed.read_bytes() == b"before" and list(small.iterdir()) == [packed]
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+def test_an_array_larger_than_memory_is_packed_and_unpacked(tmp_path: Path) -> None:
+    path, packed, out, part = (tmp_path / name for name in ("field.npy", "field.baro", "out.npy", "part.npy"))
+    values = np.lib.format.open_memmap(path, "w+", "f8", (2304, 4096))
+    y = np.linspace(0, 9, values.shape[1])
+    for row, x in enumerate(np.linspace(0, 20, len(values))):
+        values[row] = np.sin(x * np.cos(y)) + (y > x / 3)
+    values.flush()
+    memory = 60 << 20
+    assert values.nbytes > 1.2 * memory
+
+    def limited(*words: object) -> subprocess.CompletedProcess[str]:
+        limit = (resource.RLIMIT_DATA, (memory, memory))
+        return baro(*words, "--threads", "2", preexec_fn=lambda: resource.setrlimit(*limit))
+
+    # Few approximations, since they take the time; most bytes are those of the exact bucket.
+    done = limited("pack", path, "-o", packed, "--finest", "1e-2")
+    assert done.returncode == 0, done.stderr
+    done = limited("unpack", packed, "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert out.read_bytes()[-values.nbytes :] == values.tobytes()
+    coarse = told("inspect", packed)["buckets"][-2]["error"]
+    done = limited("unpack", packed, "-o", out, "--force", "--error", f"linf={coarse['linf']}", "--json")
+    assert done.returncode == 0, done.stderr
+    read = np.load(out, mmap_mode="r")
+    assert 0 < nrmse(values, read) <= json.loads(done.stdout)["error"]["nrmse"] < 2e-2
+    # This part is read at once.
+    told("unpack", packed, "--region", "1000:1700,0:4096", "--error", f"linf={coarse['linf']}", "-o", part)
+    assert np.load(part).tobytes() == read[1000:1700].tobytes()
+    # The checksums are compared before there is an output.
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[:-9] + bytes([whole[-9] ^ 4]) + whole[-8:])
+    out.unlink()
+    done = limited("unpack", packed, "-o", out)
+    assert done.returncode != 0 and "its checksum does not match" in done.stderr, done.stderr
+    assert sorted(tmp_path.iterdir()) == [packed, path, part]
 
 
 @pytest.mark.parametrize("basis", ["linear", "cubic", "wavelet"])

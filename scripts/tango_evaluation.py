@@ -1,5 +1,6 @@
 """Bytes of packed arrays at each error, beside zfp, SZ3, SPERR and the scheme of Tango's paper to the letter, on the
-fields of examples/fields; what analyses make of readings; forecasts of bandwidth: writes docs/evaluation/tango.md.
+fields of examples/fields; what analyses make of readings; unstructured meshes (tango_meshes.py); forecasts of
+bandwidth: writes docs/evaluation/tango.md.
 `make tango-evaluation` builds what it needs first.
 
 The peers are installed into an environment of their own, target/tango; one that cannot be had is left out."""
@@ -18,7 +19,7 @@ from typing import Any
 
 from steps import ROOT
 
-PACKAGES = ["numpy==2.4.6", "matplotlib==3.11.2", "h5py==3.16.0", "hdf5plugin==7.1.0"]
+PACKAGES = ["numpy==2.4.6", "matplotlib==3.11.2", "h5py==3.16.0", "hdf5plugin==7.1.0", "scipy==1.17.1"]
 VENV = ROOT / "target" / "tango"
 FIELDS = ROOT / "target" / "fields"
 BARO = Path(os.environ.get("BARO_BIN", ROOT / "target" / "release" / "baro"))
@@ -34,8 +35,8 @@ FORECASTS = ROOT / "target" / "interference.txt"
 STEPS = 18
 
 
-def enter_environment() -> None:
-    """Runs this program again in the environment of the peers."""
+def enter_environment(program: str = __file__) -> None:
+    """Runs a program again in the environment of the peers."""
     python = VENV / "bin" / "python"
     if Path(sys.prefix) == VENV:
         return
@@ -44,7 +45,7 @@ def enter_environment() -> None:
     for package in PACKAGES:
         command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package]
         subprocess.run(command, check=False, stdin=subprocess.DEVNULL)
-    os.execv(python, [python, __file__])
+    os.execv(python, [python, program])
 
 
 def nrmse(values: Any, read: Any) -> float:
@@ -271,7 +272,9 @@ def table(head: list[str], rows: list[list[str]], texts: int = 1) -> list[str]:
     return [*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]
 
 
-def page(tables: dict[str, list[list[str]]], fine: list[list[str]], quality: list[list[str]]) -> str:
+def page(
+    tables: dict[str, list[list[str]]], fine: list[list[str]], quality: list[list[str]], meshes: list[str]
+) -> str:
     """The document."""
     import numpy as np
 
@@ -316,6 +319,7 @@ def page(tables: dict[str, list[list[str]]], fine: list[list[str]], quality: lis
         "The readings are ours with the wavelet, at the bounds; the last rows of each field have every fourth or eighth value of an axis, prolonged, as who reads the paper's base alone (figure 2: at most 25 % at a decimation of 512).",
         "",
         *table(["field", "read", *QUALITIES], quality, 2),
+        *meshes,
         "## Forecasts of bandwidth",
         "",
         "Root mean square errors in MB/s of the next 30 steps of 60 s, mean of 24 seeds, starts up to 3 s off where delays are not said to be none; the device has 120 MB/s and the reader reads 300 MB a step. The writers are those of "
@@ -340,8 +344,10 @@ def main() -> None:
         if "." not in path.stem:
             tables[path.stem], rows = rows_of(path.stem)
             quality += rows
-    fine = oversampled()
-    PAGE.write_text(page(tables, fine, quality))
+    # It has the environment and the tables of this program.
+    from tango_meshes import section
+
+    PAGE.write_text(page(tables, oversampled(), quality, section()))
 
 
 if __name__ == "__main__":

@@ -58,8 +58,11 @@ def pack_array(
     name: str,
     time_step: int | None,
     append: bool,
+    points: tuple[object, int] | None,
 ) -> bytes | None:
-    """Packs a contiguous buffer of float32 or float64."""
+    """Packs a contiguous buffer of float32 or float64. `points` is a buffer of float64, and the
+    number of coordinates of a point.
+    """
 
 def place_packed(file: str, tiers: list[tuple[str, int]]) -> list[tuple[str, int]]: ...
 def join_packed(file: str) -> int: ...
@@ -92,6 +95,10 @@ class PackedArray:
     @property
     def buckets(self) -> list[tuple[int, float, float, float, float, float]]:
         """Bytes, RMSE, largest difference, NRMSE, PSNR and PSNR by the maximum of each."""
+    @property
+    def on_mesh(self) -> bool: ...
+    def points(self, threads: int) -> tuple[bytes, int] | None:
+        """The coordinates as bytes of float64, and their number for a point."""
     @property
     def start(self) -> int: ...
     @property

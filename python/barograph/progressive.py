@@ -38,6 +38,7 @@ from barograph import _barograph
 from barograph._augmentation import AGENT_SECONDS_MAX, Augmentation, Decision
 from barograph._barograph import DamagedArrayError, OutOfReachError
 from barograph._hdf5 import from_hdf5, to_hdf5
+from barograph._mesh import mesh_points, points_of
 from barograph._tiers import Part, join, place
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def pack(
     name: str = "",
     time_step: int | None = None,
     append: bool = False,
+    points: Any = None,
 ) -> bytes | None:
     """Packs an array into a file, or returns it as bytes if there is no ``file``.
 
@@ -143,6 +145,11 @@ def pack(
     The file is written under another name beside, synced and renamed, so the file before stays
     whole until then. With ``append`` the array is written after those that the file has, and is seen
     when it is whole; ``name`` (at most 255 bytes) and ``time_step`` tell the arrays of a file apart.
+
+    ``points`` are those of an unstructured mesh, an array of the shape (n, 2) or (n, 3) for n
+    values: these are packed along a curve through the points, and come back in their own order. The
+    points are kept in the file, once for all arrays on them; a file has one mesh.
+
     Raises TypeError for other types of values, ValueError for other shapes or if the file has an
     array of this name and step, OSError if the file cannot be written.
     """
@@ -162,11 +169,12 @@ def pack(
         )
     native = values.dtype.newbyteorder("=")
     values = numpy.require(values, dtype=native, requirements=["C", "A"])
+    mesh = None if points is None else mesh_points(points, values.shape, name)
     path = None if file is None else os.path.abspath(os.fspath(file))
     shape = list(values.shape)
     count = _threads(threads)
     return _barograph.pack_array(
-        values, shape, path, basis, finest, fill, lossy, count, name, time_step, append
+        values, shape, path, basis, finest, fill, lossy, count, name, time_step, append, mesh
     )
 
 
@@ -328,6 +336,13 @@ class ProgressiveArray:
         return self._array.basis
 
     @property
+    def points(self) -> np.ndarray[Any, Any] | None:
+        """The points of the mesh that the values are at, as float64 of the shape (n, 2) or (n, 3);
+        None if they are on no mesh. They are read anew each time.
+        """
+        return points_of(self._array, _threads(self._threads))
+
+    @property
     def is_exact(self) -> bool:
         """Whether all buckets together give back every bit."""
         return self._array.is_exact
@@ -355,7 +370,7 @@ class ProgressiveArray:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that were read of the array by now, the header among them."""
+        """Bytes that were read of the array by now, its header and its mesh among them."""
         return self._array.bytes_read
 
     @property
@@ -417,6 +432,8 @@ class ProgressiveArray:
         bound = self._error if error is None else _bound(error)
         if level < 0 or (level and region is not None):
             raise ValueError("level is 0 or more, and a region is read at level 0")
+        if self._array.on_mesh and (level or region is not None):
+            raise ValueError("values on a mesh are read as a whole, without a region or a level")
         ranges = None if region is None else _ranges(region, self.shape)
         needed = None if bound is None else self._array.buckets_for(bound)
         dims, share = self._array.plan(ranges, level)
@@ -454,12 +471,15 @@ class ProgressiveArray:
 
     def __getitem__(self, key: Any) -> Any:
         """Returns a part by integers, slices and an ellipsis, as numpy does: the values are within
-        the bound of :func:`open`, and of a slice with steps all between them is read too.
+        the bound of :func:`open`, and of a slice with steps all between them is read too. Of values
+        on a mesh, all are read.
         """
         ranges, after = _basic(key, self.shape)
         if any(start >= stop for start, stop in ranges):
             numpy = _numpy()
             return numpy.empty([max(0, stop - start) for start, stop in ranges], self.dtype)[after]
+        if self._array.on_mesh:
+            return self.read()[key]
         is_whole = all(part == (0, n) for part, n in zip(ranges, self.shape, strict=True))
         return self.read(region=None if is_whole else ranges)[after]
 

@@ -109,12 +109,13 @@ pub(crate) fn from_progressive(py: Python<'_>, error: ProgressiveError) -> PyErr
     let text = error.to_string();
     match error {
         ProgressiveError::Shape { .. }
+        | ProgressiveError::Mesh { .. }
         | ProgressiveError::Bound { .. }
         | ProgressiveError::Ambiguous { .. } => PyValueError::new_err(text),
         ProgressiveError::OutOfReach { best, .. } => {
             with(py, OutOfReachError::new_err(text), "best", best)
         }
-        ProgressiveError::Fetch { .. } => PyOSError::new_err(text),
+        ProgressiveError::Fetch { .. } | ProgressiveError::Spool { .. } => PyOSError::new_err(text),
         ProgressiveError::Damaged { .. }
         | ProgressiveError::CutShort { .. }
         | ProgressiveError::Future { .. } => DamagedArrayError::new_err(text),

@@ -6,10 +6,13 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use barograph_client::{AppendError, ArrayBytes, PlaceError, TierDir, TieredBytes, append_array, join_file, place_file, replace_file};
+use barograph_client::{
+    AppendError, ArrayBytes, PlaceError, TierDir, TieredBytes, append_array, append_points,
+    join_file, place_file, points_bytes, replace_file,
+};
 use barograph_progressive::{
-    ArrayReader, ArraySource, Basis, ByteSource, Element, ElementType, ErrorBound, PackConfig,
-    PackedArray as Packed, ProgressiveError, Region, Shape, WantedArray, pack,
+    ArrayReader, ArraySource, Basis, ByteSource, Element, ElementType, ErrorBound, MeshPoints,
+    PackConfig, PackedArray as Packed, ProgressiveError, Region, Shape, WantedArray, gather, pack,
 };
 use pyo3::buffer::{Element as BufferElement, PyBuffer};
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
@@ -43,6 +46,7 @@ pub(crate) fn pack_array<'py>(
     name: String,
     time_step: Option<u64>,
     append: bool,
+    points: Option<(PyBuffer<f64>, usize)>,
 ) -> PyResult<Option<Bound<'py, PyBytes>>> {
     let shape = Shape::new(&shape).map_err(|error| from_progressive(py, error))?;
     let config = PackConfig {
@@ -52,18 +56,19 @@ pub(crate) fn pack_array<'py>(
         fill,
         threads,
     };
-    let mut packed = if let Ok(values) = PyBuffer::<f64>::get(array) {
-        packed(py, &values, shape, &config)?
-    } else if let Ok(values) = PyBuffer::<f32>::get(array) {
-        packed(py, &values, shape, &config)?
-    } else {
-        return Err(PyTypeError::new_err(
-            "the values are neither float32 nor float64: convert them with array.astype('f8')",
-        ));
-    };
+    let mesh = points.map(|(points, dims)| mesh_of(py, &points, dims, shape));
+    let mesh = mesh.transpose()?;
+    let order = mesh.as_ref().map(|mesh| py.detach(|| mesh.order()));
+    let mut packed = packed_array(array, shape, &config, order.as_deref())?;
     (packed.header.name, packed.header.step) = (name, time_step);
+    packed.header.on_mesh = mesh.is_some();
     if let (Some(path), true) = (&file, append) {
-        let appended = py.detach(|| append_array(path, &packed.header, &packed.buckets));
+        let appended = py.detach(|| {
+            if let Some(mesh) = &mesh {
+                append_points(path, mesh, threads)?;
+            }
+            append_array(path, &packed.header, &packed.buckets)
+        });
         return match appended {
             Ok(_) => Ok(None),
             Err(AppendError::Io(error)) => Err(os_error(&error, path.clone())),
@@ -74,8 +79,12 @@ pub(crate) fn pack_array<'py>(
             ))),
         };
     }
+    let points = mesh.map(|mesh| py.detach(|| points_bytes(&mesh, threads)));
+    let points = points.unwrap_or_else(|| Ok(Vec::new()));
+    let points = points.map_err(|error| from_progressive(py, error))?;
     let header = packed.header.encode();
-    let parts: Vec<&[u8]> = std::iter::once(&header)
+    let parts: Vec<&[u8]> = [&points, &header]
+        .into_iter()
         .chain(&packed.buckets)
         .map(Vec::as_slice)
         .collect();
@@ -97,11 +106,31 @@ pub(crate) fn pack_array<'py>(
         .map_err(|error| os_error(&error, path))
 }
 
+/// Packs values of either type, in an order if they are on a mesh.
+fn packed_array(
+    array: &Bound<'_, PyAny>,
+    shape: Shape,
+    config: &PackConfig,
+    order: Option<&[u32]>,
+) -> PyResult<Packed> {
+    let py = array.py();
+    if let Ok(values) = PyBuffer::<f64>::get(array) {
+        packed(py, &values, shape, config, order)
+    } else if let Ok(values) = PyBuffer::<f32>::get(array) {
+        packed(py, &values, shape, config, order)
+    } else {
+        Err(PyTypeError::new_err(
+            "the values are neither float32 nor float64: convert them with array.astype('f8')",
+        ))
+    }
+}
+
 fn packed<T: Element + BufferElement>(
     py: Python<'_>,
     buffer: &PyBuffer<T>,
     shape: Shape,
     config: &PackConfig,
+    order: Option<&[u32]>,
 ) -> PyResult<Packed> {
     if !buffer.is_c_contiguous() || buffer.item_count() != shape.count() {
         return Err(PyValueError::new_err(
@@ -118,8 +147,30 @@ fn packed<T: Element + BufferElement>(
     // caller; numpy asks the same for all that it does without the lock.
     let values =
         unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<T>(), buffer.item_count()) };
-    let packed = py.detach(|| pack(values, shape, config));
+    let packed = py.detach(|| match order {
+        Some(order) => pack(&gather(values, order), shape, config),
+        None => pack(values, shape, config),
+    });
     packed.map_err(|error| from_progressive(py, error))
+}
+
+/// The mesh of values of a shape, from a buffer with the coordinates of one point after the other.
+fn mesh_of(
+    py: Python<'_>,
+    points: &PyBuffer<f64>,
+    dims: usize,
+    shape: Shape,
+) -> PyResult<MeshPoints> {
+    let points = MeshPoints::new(points.to_vec(py)?, dims);
+    let points = points.map_err(|error| from_progressive(py, error))?;
+    match [points.count()] == *shape.dims() {
+        true => Ok(points),
+        false => Err(PyValueError::new_err(format!(
+            "{} points for values of the shape {:?}: there is one axis, with a value for each point",
+            points.count(),
+            shape.dims(),
+        ))),
+    }
 }
 
 fn basis_of(name: &str) -> PyResult<Basis> {
@@ -377,6 +428,28 @@ impl PackedArray {
             )
         };
         header.buckets().iter().map(bucket).collect()
+    }
+
+    /// Whether the values are at the points of a mesh.
+    #[getter]
+    fn on_mesh(&self) -> bool {
+        self.array.header().on_mesh
+    }
+
+    /// The coordinates of one point of the mesh after the other as bytes of f64, and their number
+    /// for a point; none of values on no mesh.
+    fn points<'py>(
+        &self,
+        py: Python<'py>,
+        threads: usize,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, usize)>> {
+        let points = py.detach(|| self.array.mesh_points(threads));
+        let Some(points) = points.map_err(|error| from_progressive(py, error))? else {
+            return Ok(None);
+        };
+        let bytes = points.coordinates().iter().flat_map(|it| it.to_ne_bytes());
+        let bytes: Vec<u8> = bytes.collect();
+        Ok(Some((PyBytes::new(py, &bytes), points.dims())))
     }
 
     /// Where the array begins in its file.

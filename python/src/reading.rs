@@ -91,7 +91,11 @@ impl Questions {
                 it.lease_s,
             )
         };
-        Ok((decision.buckets, decision.reason, decision.answer.map(answered)))
+        Ok((
+            decision.buckets,
+            decision.reason,
+            decision.answer.map(answered),
+        ))
     }
 
     /// Reads the bytes of the first buckets from the device that was asked about; returns their

@@ -26,10 +26,12 @@ mod demand;
 mod error;
 mod events;
 mod expected;
+mod file_bytes;
 mod fire;
 mod history;
 mod http;
 mod json;
+mod mesh;
 mod nodes;
 mod observer;
 mod packed;
@@ -59,11 +61,15 @@ pub use events::{
     EventFeed, EventFilter, EventGap, EventMark, EventPosition, EventStart, FeedItem,
     POSITION_BYTES_MAX, PositionFault, event_json, gap_json,
 };
+pub use file_bytes::FileBytes;
 pub use fire::{Fire, FireError, Fired, NodeFired, fire};
 pub use history::{HISTORY_SAMPLES_DEFAULT, History, HistoryRange};
 pub use json::{latest_json, status_json, streams_json, value_json};
+pub use mesh::{append_points, points_bytes};
 pub use observer::Observer;
-pub use packed::{AppendError, FileBytes, append_array, replace_file};
+pub use packed::{
+    AppendError, AppendedArray, ReplacementFile, SpoolFile, append_array, replace_file,
+};
 pub use placing::{PlaceError, TierDir, join_file, place_file, plan_tiers};
 pub use reading::{
     DECISION_WAIT_MAX, FetchedBytes, ReadAnswer, ReadDecision, ReaderConfig, ReaderQuestions,

@@ -1,115 +1,102 @@
-//! Packed arrays as files: read in part, and written so that a file appears when it is complete.
+//! Packed arrays as files, written so that a file appears when it is complete.
 //!
-//! The crate `progressive` reads no file itself; what is here is all that readers in Rust, Python
-//! and C and the command `baro data` need of files.
+//! The crate `progressive` writes no file itself; what is here is all that Rust, Python and the
+//! command `baro data` need of files that are written.
 
-use std::borrow::Cow;
+mod spool;
+
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
-use std::ops::Range;
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use barograph_progressive::{ArrayHeader, ArrayListing, ByteSource, ProgressiveError};
+use barograph_progressive::{ArrayHeader, ArrayListing, ByteSource as _, ProgressiveError};
 use thiserror::Error;
 
-use crate::tiered::index_of;
+pub use self::spool::SpoolFile;
+use crate::file_bytes::FileBytes;
+use crate::tiered::{OldParts, index_of};
 
-/// The bytes of an open file, which are read where they are asked for.
-#[derive(Debug)]
-pub struct FileBytes {
-    file: File,
-    bytes: u64,
-}
-
-impl FileBytes {
-    /// Opens a file for reading.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be opened, or is no regular file.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        // The opening of a pipe would wait for a writer.
-        let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(path)?;
-        Self::of(file)
-    }
-
-    fn of(file: File) -> io::Result<Self> {
-        let seen = file.metadata()?;
-        match seen.is_file() {
-            true => Ok(Self {
-                file,
-                bytes: seen.len(),
-            }),
-            false => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "it is no regular file",
-            )),
-        }
-    }
-
-    /// The file itself.
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
-}
-
-impl ByteSource for FileBytes {
-    fn byte_count(&self) -> u64 {
-        self.bytes
-    }
-
-    fn fetch(&self, place: Range<u64>) -> io::Result<Cow<'_, [u8]>> {
-        let count = usize::try_from(place.end.saturating_sub(place.start));
-        let count = count.map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let mut bytes = Vec::new();
-        // A file with holes may tell of more bytes than there is memory.
-        bytes.try_reserve_exact(count)?;
-        bytes.resize(count, 0);
-        self.file.read_exact_at(&mut bytes, place.start)?;
-        Ok(Cow::Owned(bytes))
-    }
-}
-
-/// Writes a file of these parts, and returns its size in bytes. It is written under another name
-/// beside, synced and renamed: until then the file before is as it was, also when the disk is full.
+/// Writes a file of these parts, and returns its size in bytes: see [`ReplacementFile`].
 ///
 /// # Errors
 ///
 /// It cannot be written, or there is something of the name that is no regular file.
 pub fn replace_file(path: &Path, parts: &[&[u8]]) -> io::Result<u64> {
-    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        let text = "something is there that is no regular file: choose another name";
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
-    }
-    let part = beside(path)?;
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&part)
-        .and_then(|mut file| {
-            parts.iter().try_for_each(|bytes| file.write_all(bytes))?;
-            file.sync_all()
-        })
-        .and_then(|()| std::fs::rename(&part, path));
-    if written.is_err() {
-        // What is left of it would only take room.
-        let _ = std::fs::remove_file(&part);
-    }
-    written.map(|()| parts.iter().map(|bytes| bytes.len() as u64).sum())
+    let new = ReplacementFile::create(path)?;
+    let mut file = new.file();
+    parts.iter().try_for_each(|bytes| file.write_all(bytes))?;
+    new.finish()
 }
 
-/// Appends an array to a file, or begins the file with it, and returns its size in bytes. Nobody
-/// else may append meanwhile.
-///
-/// The header is written last: a reader sees the array when it is whole. What an append that was
-/// killed has left is written over by the next one.
+/// A file that is written under another name beside, synced and renamed: until then the file before
+/// is as it was, also when the disk is full. If it is not finished, nothing of it is left.
+#[derive(Debug)]
+pub struct ReplacementFile {
+    file: File,
+    path: PathBuf,
+    /// The other name; `None` once the file has its own.
+    part: Option<PathBuf>,
+}
+
+impl ReplacementFile {
+    /// Creates an empty file that is to replace the one of this path, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be created, or there is something of the name that is no regular file.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            let text = "something is there that is no regular file: choose another name";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
+        let part = beside(path)?;
+        Ok(Self {
+            file: OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(&part)?,
+            path: path.to_owned(),
+            part: Some(part),
+        })
+    }
+
+    /// The file to write to.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Lets it replace the file before, and returns its size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be synced or renamed.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.file.sync_all()?;
+        let bytes = self.file.metadata()?.len();
+        let before = OldParts::of(&self.path);
+        if let Some(part) = &self.part {
+            std::fs::rename(part, &self.path)?;
+        }
+        self.part = None;
+        before.remove();
+        Ok(bytes)
+    }
+}
+
+impl Drop for ReplacementFile {
+    fn drop(&mut self) {
+        if let Some(part) = &self.part {
+            // What is left of it would only take room.
+            let _ = std::fs::remove_file(part);
+        }
+    }
+}
+
+/// Appends an array to a file, or begins the file with it, and returns its size in bytes: see
+/// [`AppendedArray`].
 ///
 /// # Errors
 ///
@@ -120,31 +107,92 @@ pub fn append_array(
     header: &ArrayHeader,
     buckets: &[Vec<u8>],
 ) -> Result<u64, AppendError> {
-    let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).create(true);
-    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
-    file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => AppendError::Busy,
-        TryLockError::Error(error) => AppendError::Io(error),
-    })?;
-    let there = FileBytes::of(file)?;
-    let end = match there.bytes {
-        0 => 0,
-        _ if index_of(&there)?.is_some() => return Err(AppendError::Tiered),
-        _ => {
-            let listing = ArrayListing::read(&there)?;
-            if listing.has(&header.name, header.step) {
-                return Err(AppendError::Same);
+    let new = AppendedArray::begin(path, header)?;
+    let mut file = new.file();
+    buckets.iter().try_for_each(|bytes| file.write_all(bytes))?;
+    Ok(new.finish()?)
+}
+
+/// An array that is written after those that a file has. Nobody else may append meanwhile.
+///
+/// The header is written last: a reader sees the array when it is whole. What an append that was
+/// killed has left is written over by the next one. If it is not finished, the arrays before are as
+/// they were.
+#[derive(Debug)]
+pub struct AppendedArray {
+    file: File,
+    /// Where the array begins.
+    start: u64,
+    header: Vec<u8>,
+    bytes: u64,
+    is_finished: bool,
+}
+
+impl AppendedArray {
+    /// Begins to write an array. If there is no file, it is created.
+    ///
+    /// # Errors
+    ///
+    /// The file is no file of packed arrays, has an array of this name and step, is being appended
+    /// to, or cannot be written.
+    pub fn begin(path: &Path, header: &ArrayHeader) -> Result<Self, AppendError> {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true);
+        let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => AppendError::Busy,
+            TryLockError::Error(error) => AppendError::Io(error),
+        })?;
+        let there = FileBytes::of(file)?;
+        let start = match there.byte_count() {
+            0 => 0,
+            _ if index_of(&there)?.is_some() => return Err(AppendError::Tiered),
+            _ => {
+                let listing = ArrayListing::read(&there)?;
+                if listing.has(&header.name, header.step) {
+                    return Err(AppendError::Same);
+                }
+                listing.end()
             }
-            listing.end()
-        }
-    };
-    let written = put_array(&there.file, end, &header.encode(), buckets);
-    if written.is_err() {
-        let _ = there.file.set_len(end);
+        };
+        let new = Self {
+            file: there.into_file(),
+            start,
+            header: header.encode(),
+            bytes: header.array_bytes(),
+            is_finished: false,
+        };
+        new.file.set_len(start)?;
+        let buckets = start + new.header.len() as u64;
+        (&new.file).seek(SeekFrom::Start(buckets))?;
+        Ok(new)
     }
-    written?;
-    Ok(header.array_bytes())
+
+    /// The file to write the buckets to, from its present position on.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Writes the header, and returns the bytes of the array.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.file.sync_data()?;
+        self.file.write_all_at(&self.header, self.start)?;
+        self.file.sync_all()?;
+        self.is_finished = true;
+        Ok(self.bytes)
+    }
+}
+
+impl Drop for AppendedArray {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let _ = self.file.set_len(self.start);
+        }
+    }
 }
 
 /// Why an array was not appended.
@@ -165,18 +213,6 @@ pub enum AppendError {
     /// It cannot be read or written.
     #[error(transparent)]
     Io(#[from] io::Error),
-}
-
-fn put_array(file: &File, end: u64, head: &[u8], buckets: &[Vec<u8>]) -> io::Result<()> {
-    file.set_len(end)?;
-    let mut at = end + head.len() as u64;
-    for bucket in buckets {
-        file.write_all_at(bucket, at)?;
-        at += bucket.len() as u64;
-    }
-    file.sync_data()?;
-    file.write_all_at(head, end)?;
-    file.sync_all()
 }
 
 /// A name in the same directory that no other thread or process uses.

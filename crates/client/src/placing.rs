@@ -20,9 +20,10 @@ use barograph_progressive::{
 use serde_json::{Value as Json, json};
 use thiserror::Error;
 
-use crate::packed::FileBytes;
+use crate::file_bytes::FileBytes;
 use crate::tiered::{
-    ArrayBytes, FilePart, IndexedPart, PARTS_MAX, PartsIndex, hex, index_of, unhex,
+    ArrayBytes, FilePart, IndexedPart, PARTS_MAX, PartsIndex, hex, index_of, owner, remove_part,
+    unhex,
 };
 
 /// Bytes that are copied at once.
@@ -284,7 +285,8 @@ impl HeldFile {
         let index = self.index.as_ref()?;
         let mut parts = index.parts.iter().enumerate();
         let is_same = |&(number, part): &(usize, &IndexedPart)| {
-            part.file.parent() == Some(dir) && ranges(index.extents.iter().copied(), number) == meant
+            part.file.parent() == Some(dir)
+                && ranges(index.extents.iter().copied(), number) == meant
         };
         parts.find(is_same).map(|(_, part)| part.clone())
     }
@@ -339,7 +341,9 @@ impl HeldFile {
             written.map_err(of(&part.file))?;
         }
         let number = |tier| parts.iter().position(|part| part.tier == tier);
-        let extents = extents.iter().filter_map(|it| Some((it.bytes, number(it.tier)?)));
+        let extents = extents
+            .iter()
+            .filter_map(|it| Some((it.bytes, number(it.tier)?)));
         let index = PartsIndex {
             parts: parts.iter().map(|part| part.part.clone()).collect(),
             extents: extents.collect(),
@@ -405,25 +409,10 @@ impl HeldFile {
         new.set_permissions(Permissions::from_mode(mode))
     }
 
-    /// The user whose parts may be removed: an index can name those of anybody.
-    fn owner(&self) -> io::Result<u32> {
-        self.file.file().metadata().map(|seen| seen.uid())
-    }
-
     /// Removes a file if it is this part, and of the file's owner.
     fn remove(&self, part: &IndexedPart) {
-        let path = self.dir().join(&part.file);
-        let mut head = [0; PartHeader::BYTES];
-        let Ok(file) = FileBytes::open(&path) else {
-            return;
-        };
-        let read = file.file().read_exact_at(&mut head, 0).is_ok();
-        let is_it = PartHeader::decode(&head).is_ok_and(|header| header.id == part.header.id);
-        // One that was killed before the header has left an empty file.
-        let is_left = (read && is_it) || file.byte_count() == 0;
-        let owner = file.file().metadata().map(|seen| seen.uid()).ok();
-        if is_left && owner.is_some() && owner == self.owner().ok() {
-            let _ = std::fs::remove_file(&path);
+        if let Some(owner) = owner(&self.file) {
+            remove_part(&self.dir().join(&part.file), &part.header.id, owner);
         }
     }
 
@@ -461,7 +450,11 @@ impl HeldFile {
     fn remove_but(&self, index: &PartsIndex) {
         let own = self.index.iter().flat_map(|index| &index.parts);
         for part in own {
-            if index.parts.iter().all(|kept| kept.header.id != part.header.id) {
+            if index
+                .parts
+                .iter()
+                .all(|kept| kept.header.id != part.header.id)
+            {
                 self.remove(part);
             }
         }
@@ -484,7 +477,10 @@ fn held_notes(path: &Path) -> Result<File, PlaceError> {
         // Parts are removed by what the notes say: those of somebody else are not believed.
         if !seen.is_file() || seen.uid() != rustix::process::geteuid().as_raw() {
             let text = "it is no file of this user: remove it";
-            return Err(of(path)(io::Error::new(io::ErrorKind::PermissionDenied, text)));
+            return Err(of(path)(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                text,
+            )));
         }
         lock(&file, path)?;
         // Whoever held them before may have removed them meanwhile.

@@ -174,8 +174,12 @@ impl ReaderQuestions {
             let place = array.place(bucket).ok()?;
             tiers.part_of(place.end.saturating_sub(1))
         };
-        let lies_there = |&bucket: &usize| part(bucket).is_some_and(|it| devices[it] == devices[slow]);
-        if let Some(first) = (0..self.buckets.len()).find(lies_there).filter(|it| *it > 0) {
+        let lies_there =
+            |&bucket: &usize| part(bucket).is_some_and(|it| devices[it] == devices[slow]);
+        if let Some(first) = (0..self.buckets.len())
+            .find(lies_there)
+            .filter(|it| *it > 0)
+        {
             (self.first, self.is_base_elsewhere) = (first, true);
         }
     }
@@ -222,7 +226,11 @@ impl ReaderQuestions {
         array: &ArraySource<S>,
         buckets: usize,
     ) -> Option<FetchedBytes> {
-        let first = if self.is_base_elsewhere { self.first } else { 0 };
+        let first = if self.is_base_elsewhere {
+            self.first
+        } else {
+            0
+        };
         let clock = SystemClock::new();
         let bytes = array.skim(first..buckets.max(first)).ok()?;
         Some(FetchedBytes {
@@ -270,7 +278,10 @@ impl ReaderQuestions {
             let (nrmse, error) = (nrmse(entry), measure(entry));
             json!({ "bytes": share(entry.bytes), "nrmse": nrmse, "error": error })
         });
-        let (major, minor) = (rustix::fs::major(self.device), rustix::fs::minor(self.device));
+        let (major, minor) = (
+            rustix::fs::major(self.device),
+            rustix::fs::minor(self.device),
+        );
         json!({
             "path": self.slow.to_str(),
             // The number says more than the path: links in it were followed.
@@ -292,7 +303,8 @@ impl ReaderQuestions {
         let more = usize::try_from(answer["buckets"].as_u64()?).ok()?;
         let proposed = self.first.checked_add(more)?;
         let bandwidth = &answer["bandwidth"];
-        let is_sound = proposed <= self.buckets.len() && (bandwidth.is_object() || bandwidth.is_null());
+        let is_sound =
+            proposed <= self.buckets.len() && (bandwidth.is_object() || bandwidth.is_null());
         let text = |value: &Json| value.as_str().map(str::to_owned);
         let answer = is_sound.then(|| {
             Some(ReadAnswer {
@@ -318,7 +330,10 @@ impl ReaderQuestions {
             false => AgentSocket::Control,
         };
         match self.post_to(first, verb, body) {
-            Err(Refusal { is_of_user: true, text }) if first == AgentSocket::Control => {
+            Err(Refusal {
+                is_of_user: true,
+                text,
+            }) if first == AgentSocket::Control => {
                 // Only the agent's user and root may control it; all others ask as readers.
                 match self.post_to(AgentSocket::Read, verb, body) {
                     Err(other) if other.is_unheard() => Err(text),

@@ -4,14 +4,14 @@
 use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use barograph_progressive::{ByteSource, PartHeader};
 use serde_json::{Value as Json, json};
 
-use crate::packed::FileBytes;
+use crate::file_bytes::FileBytes;
 
 /// What the file says that it is.
 const FORMAT: &str = "barograph array in parts";
@@ -317,10 +317,69 @@ pub(crate) fn index_of(file: &FileBytes) -> io::Result<Option<PartsIndex>> {
         return Ok(None);
     }
     if bytes > INDEX_BYTES_MAX {
-        let text = format!("it is no packed file, and an index has at most {INDEX_BYTES_MAX} bytes");
+        let text =
+            format!("it is no packed file, and an index has at most {INDEX_BYTES_MAX} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     PartsIndex::decode(&file.fetch(0..bytes)?).map(Some)
+}
+
+/// The parts of a file that something else takes the place of.
+pub(crate) struct OldParts {
+    owner: Option<u32>,
+    parts: Vec<IndexedPart>,
+}
+
+impl OldParts {
+    /// The parts of a file, with their whole paths; none of what is no index.
+    pub(crate) fn of(path: &Path) -> Self {
+        let file = path
+            .canonicalize()
+            .and_then(|path| Ok((FileBytes::open(&path)?, path)));
+        let found = file.ok().and_then(|(file, path)| {
+            let index = index_of(&file).ok().flatten()?;
+            Some((owner(&file)?, index.parts, path))
+        });
+        let Some((owner, mut parts, path)) = found else {
+            let parts = Vec::new();
+            return Self { owner: None, parts };
+        };
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        parts
+            .iter_mut()
+            .for_each(|part| part.file = dir.join(&part.file));
+        let owner = Some(owner);
+        Self { owner, parts }
+    }
+
+    /// Removes the parts that are those of the owner of the file.
+    pub(crate) fn remove(&self) {
+        if let Some(owner) = self.owner {
+            let parts = self.parts.iter();
+            parts.for_each(|part| remove_part(&part.file, &part.header.id, owner));
+        }
+    }
+}
+
+/// The user to whom a file belongs.
+pub(crate) fn owner(file: &FileBytes) -> Option<u32> {
+    file.file().metadata().ok().map(|seen| seen.uid())
+}
+
+/// Removes a file if it is this part, and belongs to this user: an index can name the files of
+/// anybody.
+pub(crate) fn remove_part(path: &Path, id: &[u8; 16], of: u32) {
+    let mut head = [0; PartHeader::BYTES];
+    let Ok(file) = FileBytes::open(path) else {
+        return;
+    };
+    let read = file.file().read_exact_at(&mut head, 0).is_ok();
+    let is_it = PartHeader::decode(&head).is_ok_and(|header| header.id == *id);
+    // One that was killed before the header has left an empty file.
+    let is_left = (read && is_it) || file.byte_count() == 0;
+    if is_left && owner(&file) == Some(of) {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -689,11 +689,12 @@ int baro_array_bucket(const baro_array_t *array, uint32_t index, baro_bucket_t *
 /* Reads values within an error into memory of the caller, in C order. `error` is "nrmse=1e-4",
  * "psnr=80", "psnr_max=80" or "linf=0.1", and null for all of the array; bounds of a mean are those
  * of the whole array. `region` has the start and the end of a range for each axis, and is null for
- * all values; only its blocks are read. `count` is the number of values for which there is room, at
- * least those of the region. The work is shared by `threads` threads (0 and 1: the caller alone),
- * which end before the function returns. *buckets, unless null, becomes the number of buckets that
- * were read. After an error the values are as they were. BARO_E_DATA if the file cannot be read, is
- * damaged, or has no reading within the error; _f32 returns BARO_E_TYPE for an array of doubles. */
+ * all values; only its blocks are read. Values on a mesh are in the order of its points, and have
+ * no parts. `count` is the number of values for which there is room, at least those of the region.
+ * The work is shared by `threads` threads (0 and 1: the caller alone), which end before the
+ * function returns. *buckets, unless null, becomes the number of buckets that were read. After an
+ * error the values are as they were. BARO_E_DATA if the file cannot be read, is damaged, or has no
+ * reading within the error; _f32 returns BARO_E_TYPE for an array of doubles. */
 int baro_array_read_f64(const baro_array_t *array, const char *error, const uint64_t *region,
                         double *values, size_t count, uint32_t threads, uint32_t *buckets);
 int baro_array_read_f32(const baro_array_t *array, const char *error, const uint64_t *region,

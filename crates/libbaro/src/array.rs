@@ -67,12 +67,14 @@ impl From<ProgressiveError> for Failure {
     fn from(error: ProgressiveError) -> Self {
         let code = match error {
             ProgressiveError::Shape { .. }
+            | ProgressiveError::Mesh { .. }
             | ProgressiveError::Bound { .. }
             | ProgressiveError::Ambiguous { .. } => E_ARGUMENT,
             ProgressiveError::OutOfReach { .. }
             | ProgressiveError::Damaged { .. }
             | ProgressiveError::CutShort { .. }
             | ProgressiveError::Fetch { .. }
+            | ProgressiveError::Spool { .. }
             | ProgressiveError::Future { .. } => E_DATA,
         };
         Self::new(code, error)

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barograph_client::{
-    FetchedBytes, ReadAnswer, ReadDecision, ReaderConfig, ReaderQuestions, RunDir, SystemClock, WantedReading,
+    FetchedBytes, ReadAnswer, ReadDecision, ReaderConfig, ReaderQuestions, RunDir, SystemClock,
+    WantedReading,
 };
 use barograph_model::Clock as _;
 use barograph_progressive::{Element, ElementType, ErrorBound, WantedArray};

@@ -45,7 +45,12 @@ fn a_program_reads_packed_arrays() {
     let two = [named::<f64>("a", Some(1)), named::<f64>("b", Some(2))];
     write(&path("several.baro"), &two.concat());
     let mut command = command(&program, dir.path());
-    let names = ["doubles.baro", "floats.baro", "damaged.baro", "several.baro"];
+    let names = [
+        "doubles.baro",
+        "floats.baro",
+        "damaged.baro",
+        "several.baro",
+    ];
     command.args(names.map(path));
     must(&command.output().unwrap());
 }

@@ -192,7 +192,8 @@ impl<T: Element> BlockWriter<T> {
 
     /// Writes the head and the pieces of all buckets, each with one for every group, and measures
     /// the error of a reading after each bucket.
-    pub(crate) fn write(self, buckets: &[Vec<CodingStep>], lowest: i32) -> WrittenBlock {
+    pub(crate) fn write(self, plan: &BlockPlan) -> WrittenBlock {
+        let (buckets, lowest) = (&plan.buckets, plan.lowest);
         let dims = self.levels.dims;
         let state = |group| {
             let levels = Coding::group(&self.levels, group);
@@ -205,7 +206,7 @@ impl<T: Element> BlockWriter<T> {
             head,
             pieces: Vec::with_capacity(buckets.len()),
             errors: Vec::with_capacity(buckets.len()),
-            exact: Vec::new(),
+            exact: None,
         };
         let mut numbers = vec![0.0; self.values.len()];
         for steps in buckets {
@@ -221,10 +222,9 @@ impl<T: Element> BlockWriter<T> {
             written.errors.push(error);
             written.pieces.push(pieces);
         }
-        if buckets.is_empty() {
-            self.compose(&writers, &mut numbers);
+        if plan.is_exact {
+            written.exact = Some(self.exact(&numbers));
         }
-        written.exact = self.exact(&numbers);
         written
     }
 
@@ -300,6 +300,16 @@ impl<T: Element> BlockWriter<T> {
     }
 }
 
+/// What is written of each block of an array.
+pub(crate) struct BlockPlan {
+    /// The steps of each bucket; there is one bucket at least.
+    pub(crate) buckets: Vec<Vec<CodingStep>>,
+    /// The lowest plane.
+    pub(crate) lowest: i32,
+    /// Whether differences make a reading exact.
+    pub(crate) is_exact: bool,
+}
+
 /// The parts of a block.
 pub(crate) struct WrittenBlock {
     pub(crate) head: Vec<u8>,
@@ -307,7 +317,8 @@ pub(crate) struct WrittenBlock {
     pub(crate) pieces: Vec<[Vec<u8>; GROUPS]>,
     /// After each bucket.
     pub(crate) errors: Vec<ErrorSum>,
-    pub(crate) exact: Vec<u8>,
+    /// The differences that make a reading exact.
+    pub(crate) exact: Option<Vec<u8>>,
 }
 
 /// A block that is being read.

@@ -19,6 +19,16 @@ pub trait ByteSource {
     fn fetch(&self, place: Range<u64>) -> io::Result<Cow<'_, [u8]>>;
 }
 
+impl ByteSource for &dyn ByteSource {
+    fn byte_count(&self) -> u64 {
+        (**self).byte_count()
+    }
+
+    fn fetch(&self, place: Range<u64>) -> io::Result<Cow<'_, [u8]>> {
+        (**self).fetch(place)
+    }
+}
+
 impl ByteSource for &[u8] {
     fn byte_count(&self) -> u64 {
         self.len() as u64

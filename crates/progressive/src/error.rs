@@ -15,6 +15,12 @@ pub enum ProgressiveError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The points of an unstructured mesh cannot be used, or what is asked of values on one.
+    #[error("the mesh cannot be used: {reason}")]
+    Mesh {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A bound is no number that an error can have.
     #[error("the error bound {bound} cannot be used: {reason}")]
     Bound {
@@ -60,6 +66,12 @@ pub enum ProgressiveError {
     /// Bytes of the array cannot be read from where they lie.
     #[error("bytes of the array cannot be read: {reason}")]
     Fetch {
+        /// What the system says.
+        reason: String,
+    },
+    /// Packed pieces of the array cannot be kept until all of them are there.
+    #[error("packed pieces of the array cannot be kept: {reason}")]
+    Spool {
         /// What the system says.
         reason: String,
     },
@@ -175,18 +187,24 @@ pub struct ValueRange {
 }
 
 impl ValueRange {
-    /// The range of finite values.
-    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
-        let empty = (0, f64::INFINITY, f64::NEG_INFINITY);
+    /// The range of no values.
+    pub(crate) const NOTHING: Self = Self {
+        count: 0,
+        min: 0.0,
+        max: 0.0,
+    };
+
+    /// The range with more finite values.
+    pub(crate) fn with(self, values: impl Iterator<Item = f64>) -> Self {
+        let known = match self.count {
+            0 => (0, f64::INFINITY, f64::NEG_INFINITY),
+            count => (count, self.min, self.max),
+        };
         let add = |(count, min, max): (u64, f64, f64), value: f64| {
             (count + 1, min.min(value), max.max(value))
         };
-        match values.fold(empty, add) {
-            (0, ..) => Self {
-                count: 0,
-                min: 0.0,
-                max: 0.0,
-            },
+        match values.fold(known, add) {
+            (0, ..) => Self::NOTHING,
             (count, min, max) => Self { count, min, max },
         }
     }
@@ -375,7 +393,7 @@ mod tests {
 
     #[test]
     fn errors_against_ranges() {
-        let range = ValueRange::of([-10.0, 10.0, 0.0].into_iter());
+        let range = ValueRange::NOTHING.with([-10.0, 10.0, 0.0].into_iter());
         let error = MeasuredError {
             rmse: 0.02,
             linf: 0.5,
@@ -386,13 +404,16 @@ mod tests {
         assert!((error.psnr_max(&range) - 20.0 * 500_f64.log10()).abs() < 1e-9);
         assert!(ErrorBound::Psnr(59.0).holds(&error, &range));
         assert!(!ErrorBound::Psnr(61.0).holds(&error, &range));
-        let constant = ValueRange::of([3.0, 3.0].into_iter());
+        let constant = ValueRange::NOTHING.with([3.0, 3.0].into_iter());
         assert_eq!(MeasuredError::default().nrmse(&constant), 0.0);
         assert_eq!(MeasuredError::default().psnr(&constant), f64::INFINITY);
         assert_eq!(error.nrmse(&constant), f64::INFINITY);
-        let huge = ValueRange::of([-1.5e308, 1.5e308].into_iter());
+        let huge = ValueRange::NOTHING.with([-1.5e308, 1.5e308].into_iter());
         assert!(error.nrmse(&huge) > 0.0);
-        assert_eq!(ValueRange::of(std::iter::empty()).half_width(), 0.0);
+        assert_eq!(
+            ValueRange::NOTHING.with(std::iter::empty()).half_width(),
+            0.0
+        );
     }
 
     proptest! {

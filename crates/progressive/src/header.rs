@@ -14,8 +14,11 @@ use crate::{ErrorBound, ProgressiveError};
 
 /// The first bytes of every header.
 pub const MAGIC: [u8; 8] = *b"BAROPROG";
-/// The newest version of the format that is read, and the one that is written.
-pub const VERSION: u16 = 1;
+/// The newest version of the format that is read. Arrays are written as version 1, unless they are
+/// on a mesh.
+pub const VERSION: u16 = 2;
+/// The version of arrays on a mesh: readers of version 1 would give values in a wrong order.
+const MESH_VERSION: u16 = 2;
 /// Most buckets of an array.
 pub const BUCKETS_MAX: usize = 256;
 /// Most planes of an array: a coefficient is a word with some bits to spare.
@@ -28,6 +31,8 @@ const PLANE_MAX: i32 = 100;
 const INDEX_LENGTH_BYTES: u64 = 4;
 /// Most bytes of a header. One with all buckets, a long name and large numbers has fewer.
 const HEADER_BYTES_MAX: usize = 16 << 10;
+/// Names of the arrays that have the coordinates of their file's mesh. They are of no time step.
+pub const COORDINATE_NAMES: [&str; 3] = ["mesh/x", "mesh/y", "mesh/z"];
 /// Most bytes of the name of an array.
 pub const NAME_BYTES_MAX: usize = 255;
 
@@ -53,6 +58,8 @@ pub struct ArrayHeader {
     pub name: String,
     /// Number of the time step that the array is of, if it is of one.
     pub step: Option<u64>,
+    /// Whether the values are on the mesh of their file, and in its order ([`crate::MeshPoints`]).
+    pub on_mesh: bool,
     pub(crate) shape: Shape,
     pub(crate) element: ElementType,
     pub(crate) coding: Coding,
@@ -88,6 +95,11 @@ impl ArrayHeader {
     /// Whether all buckets together give back every bit.
     pub fn is_exact(&self) -> bool {
         self.is_exact
+    }
+
+    /// Whether the array has coordinates of its file's mesh, by its name.
+    pub(crate) fn is_coordinate(&self) -> bool {
+        self.step.is_none() && COORDINATE_NAMES.contains(&&*self.name)
     }
 
     /// The buckets in the order in which they are read.
@@ -192,7 +204,8 @@ impl ArrayHeader {
     /// The bytes of the header. Of a name that is too long, only the beginning is kept.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
-        bytes.extend(VERSION.to_le_bytes());
+        let version = if self.on_mesh { MESH_VERSION } else { 1 };
+        bytes.extend(version.to_le_bytes());
         bytes.extend((self.buckets.len() as u16).to_le_bytes());
         // The length of the header comes here, once it is known.
         bytes.extend([0; 4]);
@@ -208,6 +221,7 @@ impl ArrayHeader {
             self.coding.fill.is_some(),
             self.coding.grid.is_some(),
             self.step.is_some(),
+            self.on_mesh,
         ];
         let flags = flags
             .iter()
@@ -264,7 +278,8 @@ impl ArrayHeader {
             return Err(input.fault("its checksum does not match"));
         }
         let mut input = Input::new("the header", checked);
-        input.take(MAGIC.len() + 2)?;
+        input.take(MAGIC.len())?;
+        let version = u16::from_le_bytes(input.array()?);
         let count = usize::from(u16::from_le_bytes(input.array()?));
         input.take(4)?;
         let [size, basis, axes, flags] = input.array()?;
@@ -290,6 +305,7 @@ impl ArrayHeader {
         let header = Self {
             name: name.to_owned(),
             step,
+            on_mesh: has(16) && version >= MESH_VERSION,
             element: element(size).ok_or_else(|| input.fault(format!("values of {size} bytes")))?,
             coding: Coding {
                 basis: basis_of(basis).ok_or_else(|| input.fault(format!("basis {basis}")))?,
@@ -324,6 +340,9 @@ impl ArrayHeader {
             .map(|entry| usize::from(entry.steps))
             .sum();
         let range = &self.range;
+        if self.on_mesh && (self.shape.dims().len() != 1 || self.is_coordinate()) {
+            return Err("values on a mesh have one axis, and no name of coordinates".into());
+        }
         let grid = self.coding.grid.unwrap_or(0).abs();
         let exponent = self.coding.exponent.abs();
         if exponent > EXPONENT_MAX || self.highest.abs() > PLANE_MAX || grid > GRID_MAX {

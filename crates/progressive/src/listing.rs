@@ -42,7 +42,8 @@ impl ArrayListing {
     ///
     /// # Errors
     ///
-    /// Not even the first header can be read, or there are more than [`ARRAYS_MAX`] arrays.
+    /// Not even the first header can be read, one is of a later version, or there are more than
+    /// [`ARRAYS_MAX`] arrays.
     pub fn read(source: &impl ByteSource) -> Result<Self, ProgressiveError> {
         let mut listing = Self {
             arrays: Vec::new(),
@@ -54,6 +55,8 @@ impl ArrayListing {
             let header = match header_at(source, start) {
                 Ok(header) => header,
                 Err(error) if start == 0 => return Err(error),
+                // What a later program has written is not to be written over.
+                Err(error @ ProgressiveError::Future { .. }) => return Err(error),
                 Err(_) => break,
             };
             if listing.arrays.len() == ARRAYS_MAX {
@@ -104,10 +107,16 @@ impl ArrayListing {
 
     /// The place and the header of the one array that is meant.
     pub(crate) fn one(&self, wanted: &WantedArray) -> Result<(u64, ArrayHeader), ProgressiveError> {
+        // Coordinates of a mesh are meant only where they are named: others mean the values on it.
+        let has_mesh = self.headers().any(|header| header.on_mesh);
+        let is_meant = |header: &ArrayHeader| {
+            let is_aside = has_mesh && wanted.name.is_none() && header.is_coordinate();
+            wanted.is(header) && !is_aside
+        };
         let found: Vec<_> = self
             .arrays
             .iter()
-            .filter(|(_, header)| wanted.is(header))
+            .filter(|(_, header)| is_meant(header))
             .collect();
         if let [(start, header)] = found[..] {
             return Ok((*start, header.clone()));

@@ -3,19 +3,18 @@
 
 use crate::ProgressiveError;
 use crate::basis::Basis;
-use crate::block::{BlockWriter, Coding, GRID_MAX, Spread, WrittenBlock};
-use crate::element::{Element, exp2, lowest_bit};
-use crate::error::{ErrorBound, ErrorSum, MeasuredError, ValueRange};
-use crate::header::{ArrayHeader, BucketEntry, PLANES_MAX};
-use crate::pieces::put_number;
+use crate::block::{BlockPlan, BlockWriter, Coding, Spread};
+use crate::element::{Element, exp2};
+use crate::error::{ErrorBound, ValueRange};
+use crate::header::{ArrayHeader, PLANES_MAX};
 use crate::planes::{CodingStep, PASSES};
-use crate::shape::{Region, Shape, copy_box};
-use crate::work::shared;
+use crate::shape::Shape;
+use crate::spool::{BucketIndexes, MemorySpool, PieceSpool};
+use crate::values::{SliceValues, ValueSource, coding, values_of};
+use crate::work::in_order;
 
 /// The first bucket is about this precise, as a share of the range: no reader wants less.
 const BASE_NRMSE: f64 = 0.1;
-/// Largest multiple: the differences of a bucket have 32 bits at least.
-const MULTIPLE_MAX: f64 = (1 << 22) as f64;
 /// Where approximations of multiples end: most of them are nearer than half of the distance then.
 const GRID_RMSE: f64 = 0.3;
 
@@ -55,6 +54,15 @@ pub struct PackedArray {
     pub buckets: Vec<Vec<u8>>,
 }
 
+/// An array as a header and buckets whose pieces a [`PieceSpool`] has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpooledArray {
+    /// What is known without the buckets.
+    pub header: ArrayHeader,
+    /// The bytes of each bucket that come before its pieces.
+    pub starts: Vec<Vec<u8>>,
+}
+
 /// Packs an array, whose values are in C order: the last axis is the one whose values lie side by
 /// side.
 ///
@@ -71,86 +79,98 @@ pub fn pack<T: Element>(
             reason: format!("{} values for {:?}", values.len(), shape.dims()),
         });
     }
+    let dims = shape.whole().size;
+    let mut spool = MemorySpool::default();
+    let packed = pack_from(&SliceValues { values, dims }, shape, config, &mut spool)?;
+    // A bucket may have no pieces.
+    spool.buckets.resize_with(packed.starts.len(), Vec::new);
+    let buckets = packed.starts.into_iter().zip(spool.buckets);
+    let bucket = |(mut start, pieces): (Vec<u8>, Vec<u8>)| {
+        start.extend(pieces);
+        start
+    };
+    Ok(PackedArray {
+        header: packed.header,
+        buckets: buckets.map(bucket).collect(),
+    })
+}
+
+/// Packs an array that need not be in memory: values are asked for as they are needed, and packed
+/// pieces are given to a spool. In memory are a few blocks for each thread, and the lengths of all
+/// pieces. A bucket is its [`SpooledArray::starts`] and the pieces that the spool has of it.
+///
+/// The values are gone through three times: for their range, for the planes of the coefficients,
+/// and to be coded. Coefficients are computed twice, since they would take more room than values.
+///
+/// # Errors
+///
+/// The finest error is no share of a range, values cannot be read, or pieces cannot be kept.
+pub fn pack_from<T: Element>(
+    source: &impl ValueSource<T>,
+    shape: Shape,
+    config: &PackConfig,
+    spool: &mut impl PieceSpool,
+) -> Result<SpooledArray, ProgressiveError> {
     if !(config.finest > 0.0 && config.finest < 1.0) {
         return Err(ProgressiveError::Bound {
             bound: ErrorBound::Nrmse(config.finest).to_string(),
             reason: "the finest error is a share of the range, between 0 and 1",
         });
     }
-    let coding = coding(values, &shape, config);
-    let blocks: Vec<Region> = (0..shape.block_count() as usize)
-        .map(|at| shape.block(at))
-        .collect();
-    let prepared = shared(config.threads, blocks, |region| {
-        let mut own = vec![T::default(); region.count()];
-        let target = region.within(&region);
-        copy_box(
-            (values, shape.whole().size, &region),
-            (&mut own, region.size, &target),
-        );
-        let writer = BlockWriter::new(own, &region, coding.0);
-        let spread = writer.spread();
-        (writer, spread)
-    });
+    let (coding, range) = coding(source, &shape, config.basis, config.fill)?;
+    let (count, threads) = (shape.block_count() as usize, config.threads);
+    let block = |at: usize| {
+        let region = shape.block(at);
+        let values = values_of(source, &region)?;
+        Ok(BlockWriter::new(values, &region, coding))
+    };
     let mut spread = Spread::new();
-    prepared.iter().for_each(|(_, more)| spread.merge(more));
-    let (coding, range) = coding;
-    let finest = match coding.grid {
+    let seen = |at: usize| block(at).map(|writer| writer.spread());
+    in_order(threads, count, seen, |more| {
+        spread.merge(&more);
+        Ok(())
+    })?;
+    let planes = Planes::of(
+        &spread,
+        &range,
+        coding.exponent,
+        finest(&coding, &range, config),
+    );
+    let plan = BlockPlan {
+        buckets: planes.buckets(&spread, &range, coding.exponent),
+        lowest: planes.lowest,
+        is_exact: config.is_exact,
+    };
+    let mut indexes = BucketIndexes::new(plan.buckets.len() + usize::from(plan.is_exact));
+    let written = |at: usize| block(at).map(|writer| writer.write(&plan));
+    in_order(threads, count, written, |block| indexes.take(&block, spool))?;
+    let steps: Vec<usize> = plan.buckets.iter().map(Vec::len).collect();
+    let (buckets, starts) = indexes.finish(&steps, |sum| sum.error(range.count, coding.exponent));
+    let header = ArrayHeader {
+        name: String::new(),
+        step: None,
+        on_mesh: false,
+        shape,
+        element: T::TYPE,
+        coding,
+        range,
+        highest: planes.highest,
+        is_exact: config.is_exact,
+        buckets,
+    };
+    Ok(SpooledArray { header, starts })
+}
+
+/// The error at which the approximations end.
+fn finest(coding: &Coding, range: &ValueRange, config: &PackConfig) -> f64 {
+    match coding.grid {
         // Whoever wants the values exactly is better served by differences from there on.
         Some(grid) if config.is_exact => {
             let distance = exp2(grid) / (2.0 * range.half_width());
             config.finest.max(GRID_RMSE * distance)
         }
         _ => config.finest,
-    };
-    let planes = Planes::of(&spread, &range, coding.exponent, finest);
-    let steps = planes.buckets(&spread, &range, coding.exponent);
-    let writers: Vec<_> = prepared.into_iter().map(|(writer, _)| writer).collect();
-    let written = shared(config.threads, writers, |writer| {
-        writer.write(&steps, planes.lowest)
-    });
-    Ok(assemble::<T>(
-        shape,
-        coding,
-        range,
-        planes.highest,
-        &steps,
-        &written,
-        config.is_exact,
-    ))
-}
-
-/// Finds the range of the values, and how they are coded.
-fn coding<T: Element>(values: &[T], shape: &Shape, config: &PackConfig) -> (Coding, ValueRange) {
-    let fill = config.fill.map(|value| T::from_f64(value).to_bits());
-    let there = |value: &&T| value.to_f64().is_finite() && Some(value.to_bits()) != fill;
-    let range = ValueRange::of(values.iter().filter(there).map(|value| value.to_f64()));
-    let bits = range.magnitude().to_bits() >> 52;
-    let coding = Coding {
-        basis: config.basis,
-        // Within what the header can say; values far beyond it are still within f64's range.
-        exponent: (bits as i32 - 1_022).clamp(-1_000, 1_000),
-        long: shape.long(),
-        fill,
-        min: range.min,
-        max: range.max,
-        grid: grid(values.iter().filter(there).copied(), &range),
-    };
-    (coding, range)
-}
-
-/// The power of 2 of which all values are multiples, if these are whole numbers of 22 bits at most:
-/// then a reading that is near enough is exact once it is rounded.
-fn grid<T: Element>(values: impl Iterator<Item = T>, range: &ValueRange) -> Option<i32> {
-    let lowest = |least: i32, value: T| match value.to_f64() {
-        // The zero that has a sign is no multiple that would be found again.
-        0.0 if value.to_bits() != 0 => None,
-        0.0 => Some(least),
-        value => lowest_bit(value).map(|bit| bit.min(least)),
-    };
-    let grid = { values }.try_fold(i32::MAX, lowest)?;
-    let is_moderate = (-GRID_MAX..=GRID_MAX).contains(&grid);
-    (is_moderate && range.magnitude() * exp2(-grid) <= MULTIPLE_MAX).then_some(grid)
+    }
 }
 
 /// The planes that are coded.
@@ -205,69 +225,4 @@ fn squared(range: &ValueRange, exponent: i32, nrmse: f64) -> f64 {
     let width = 2.0 * (range.half_width() / exp2(exponent));
     let most = nrmse * width;
     most * most * range.count as f64
-}
-
-fn assemble<T: Element>(
-    shape: Shape,
-    coding: Coding,
-    range: ValueRange,
-    highest: i32,
-    steps: &[Vec<CodingStep>],
-    blocks: &[WrittenBlock],
-    is_exact: bool,
-) -> PackedArray {
-    let mut buckets = Vec::with_capacity(steps.len() + 1);
-    let mut entries = Vec::with_capacity(steps.len() + 1);
-    let mut put = |pieces: Vec<&[u8]>, steps: usize, error: MeasuredError| {
-        let bytes = bucket(&pieces);
-        entries.push(BucketEntry {
-            steps: steps as u16,
-            bytes: bytes.len() as u64,
-            checksum: crc32fast::hash(&bytes),
-            error,
-        });
-        buckets.push(bytes);
-    };
-    for (at, steps) in steps.iter().enumerate() {
-        let mut sum = ErrorSum::default();
-        let mut pieces: Vec<&[u8]> = Vec::new();
-        for block in blocks {
-            sum.merge(&block.errors[at]);
-            if at == 0 {
-                pieces.push(&block.head);
-            }
-            pieces.extend(block.pieces[at].iter().map(Vec::as_slice));
-        }
-        put(pieces, steps.len(), sum.error(range.count, coding.exponent));
-    }
-    if is_exact {
-        let pieces = blocks.iter().map(|block| block.exact.as_slice());
-        put(pieces.collect(), 0, MeasuredError::default());
-    }
-    PackedArray {
-        header: ArrayHeader {
-            name: String::new(),
-            step: None,
-            shape,
-            element: T::TYPE,
-            coding,
-            range,
-            highest,
-            is_exact,
-            buckets: entries,
-        },
-        buckets,
-    }
-}
-
-/// A bucket: the lengths of its pieces, the length of these in 4 bytes before them, and the pieces.
-fn bucket(pieces: &[&[u8]]) -> Vec<u8> {
-    let mut index = Vec::new();
-    pieces
-        .iter()
-        .for_each(|piece| put_number(&mut index, piece.len() as u64));
-    let mut bytes = (index.len() as u32).to_le_bytes().to_vec();
-    bytes.extend(index);
-    pieces.iter().for_each(|piece| bytes.extend(*piece));
-    bytes
 }

@@ -136,8 +136,10 @@ pub fn place_arrays(listing: &ArrayListing, rooms: &[u64]) -> Result<Vec<PlacedE
 /// The buckets of all whole arrays, in the order of the file.
 fn units(listing: &ArrayListing) -> Vec<Unit> {
     let mut units = Vec::new();
-    let whole = listing.whole();
-    for header in whole {
+    let has_mesh = listing.whole().any(|header| header.on_mesh);
+    for header in listing.whole() {
+        // The coordinates of a mesh are needed to the last bit, by all readings of values on it.
+        let is_base = has_mesh && header.is_coordinate();
         let mut before = f64::INFINITY;
         for (bucket, entry) in header.buckets().iter().enumerate() {
             let bytes = match bucket {
@@ -148,7 +150,9 @@ fn units(listing: &ArrayListing) -> Vec<Unit> {
             // A bucket can make the measured error greater by a little: it is still needed for
             // those after it.
             let nrmse = entry.error.nrmse(header.range());
-            before = before.min(if nrmse.is_nan() { 0.0 } else { nrmse });
+            if !is_base {
+                before = before.min(if nrmse.is_nan() { 0.0 } else { nrmse });
+            }
         }
     }
     units
@@ -169,7 +173,10 @@ mod tests {
             let mut packed = pack(&values, shape, &PackConfig::default()).unwrap();
             packed.header.step = Some(step);
             bytes.extend(packed.header.encode());
-            packed.buckets.iter().for_each(|bucket| bytes.extend(bucket));
+            packed
+                .buckets
+                .iter()
+                .for_each(|bucket| bytes.extend(bucket));
         }
         bytes
     }
@@ -180,7 +187,13 @@ mod tests {
         let listing = ArrayListing::read(&&bytes[..]).unwrap();
         let all = bytes.len() as u64;
         let alone = place_arrays(&listing, &[u64::MAX]).unwrap();
-        assert_eq!(alone, [PlacedExtent { bytes: all, tier: 0 }]);
+        assert_eq!(
+            alone,
+            [PlacedExtent {
+                bytes: all,
+                tier: 0
+            }]
+        );
         let rooms = [4_000, 10_000, u64::MAX];
         let extents = place_arrays(&listing, &rooms).unwrap();
         assert_eq!(extents.iter().map(|it| it.bytes).sum::<u64>(), all);
@@ -204,7 +217,13 @@ mod tests {
         assert!(left < all && left > all - 3_000, "{left} of {all}");
         // A tier without room is passed over.
         let extents = place_arrays(&listing, &[0, u64::MAX]).unwrap();
-        assert_eq!(extents, [PlacedExtent { bytes: all, tier: 1 }]);
+        assert_eq!(
+            extents,
+            [PlacedExtent {
+                bytes: all,
+                tier: 1
+            }]
+        );
     }
 
     #[test]
@@ -214,7 +233,13 @@ mod tests {
         bytes.extend([7; 100]);
         let listing = ArrayListing::read(&&bytes[..]).unwrap();
         let extents = place_arrays(&listing, &[u64::MAX]).unwrap();
-        assert_eq!(extents, [PlacedExtent { bytes: whole, tier: 0 }]);
+        assert_eq!(
+            extents,
+            [PlacedExtent {
+                bytes: whole,
+                tier: 0
+            }]
+        );
     }
 
     #[test]

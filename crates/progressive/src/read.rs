@@ -2,11 +2,13 @@
 //! region, at full or at a coarser resolution.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::ProgressiveError;
 use crate::block::{BlockReader, GROUPS};
 use crate::element::Element;
 use crate::header::ArrayHeader;
+use crate::mesh::scatter;
 use crate::pieces::Input;
 use crate::planes::CodingStep;
 use crate::shape::{AXES_MAX, Region, Shape, copy_box};
@@ -85,6 +87,8 @@ pub struct ArrayReader<T> {
     read: usize,
     has_failed: bool,
     threads: usize,
+    /// The order of values on a mesh; `None` of other arrays.
+    order: Option<Arc<[u32]>>,
 }
 
 struct ReadBlock<T> {
@@ -142,7 +146,14 @@ impl<T: Element> ArrayReader<T> {
             region,
             level,
             threads,
+            order: None,
         })
+    }
+
+    /// Gives values on a mesh in the order of its points from now on. The reading is one of all
+    /// values, of which there are as many as the order has.
+    pub(crate) fn set_order(&mut self, order: Arc<[u32]>) {
+        self.order = Some(order);
     }
 
     /// Number of buckets that were read.
@@ -249,6 +260,7 @@ impl<T: Element> ArrayReader<T> {
     }
 
     /// The values as far as they are read, in C order. Before the first bucket there are none.
+    /// Those on a mesh are in its order, unless the reading is of an `ArraySource`.
     pub fn values(&self) -> Vec<T> {
         let mut values = vec![T::default(); self.layout().0.iter().product()];
         self.put_values(&mut values);
@@ -274,6 +286,10 @@ impl<T: Element> ArrayReader<T> {
             if let Some(part) = part {
                 copy_box((&part, block.place.size, &from), (&mut *values, size, &to));
             }
+        }
+        if let Some(order) = &self.order {
+            let ordered = values[..order.len()].to_vec();
+            scatter(&ordered, order, values);
         }
     }
 

@@ -149,18 +149,63 @@ impl Shape {
             let (count, n) = (counts[axis], self.dims[axis]);
             let at = left % count;
             left /= count;
-            let bound = |at: usize| (at as u64 * n as u64 / count as u64) as usize;
-            region.start[axis] = bound(at);
-            region.size[axis] = bound(at + 1) - bound(at);
+            region.start[axis] = bound(n, count, at);
+            region.size[axis] = bound(n, count, at + 1) - bound(n, count, at);
         }
         region
     }
 
     /// The blocks that have values of a region.
     pub(crate) fn blocks_of(&self, region: &Region) -> Vec<usize> {
-        let all = 0..self.block_count() as usize;
-        all.filter(|&index| self.block(index).common(region).is_some())
+        let cells = self.cells(region);
+        let runs = cells.runs(self.block_counts());
+        runs.flat_map(|first| first..first + cells.size[AXES_MAX - 1])
             .collect()
+    }
+
+    /// The blocks that have values of a region, as a box of the grid of blocks.
+    fn cells(&self, region: &Region) -> Region {
+        let counts = self.block_counts();
+        // The block of a value: the last one that does not begin after it.
+        let cell = |axis: usize, at: usize| {
+            let (count, n) = (counts[axis] as u64, self.dims[axis] as u64);
+            (((at as u64 + 1) * count - 1) / n) as usize
+        };
+        let first = |axis: usize| cell(axis, region.start[axis]);
+        let last = |axis: usize| cell(axis, region.start[axis] + region.size[axis] - 1);
+        Region {
+            start: std::array::from_fn(first),
+            size: std::array::from_fn(|axis| last(axis) + 1 - first(axis)),
+        }
+    }
+
+    /// Boxes of at most so many values that follow each other in C order and are all of the array.
+    pub(crate) fn stretches(&self, values_max: usize) -> impl Iterator<Item = Region> + use<> {
+        stretches(self.dims, values_max)
+    }
+
+    /// The parts of a region that boxes of whole blocks have, so that each block is in one of them.
+    /// A box has at most so many values, or it is one block.
+    pub(crate) fn parts(
+        &self,
+        region: Region,
+        values_max: usize,
+    ) -> impl Iterator<Item = Region> + use<> {
+        let (shape, cells, counts) = (*self, self.cells(&region), self.block_counts());
+        let side = |axis: usize| self.dims[axis].div_ceil(counts[axis]);
+        let largest: usize = (0..AXES_MAX).map(side).product();
+        let parts = stretches(cells.size, values_max / largest);
+        parts.filter_map(move |part| {
+            let first: [usize; AXES_MAX] =
+                std::array::from_fn(|axis| cells.start[axis] + part.start[axis]);
+            let end = |axis: usize| first[axis] + part.size[axis];
+            let bound = |axis: usize, at: usize| bound(shape.dims[axis], counts[axis], at);
+            let values = Region {
+                start: std::array::from_fn(|axis| bound(axis, first[axis])),
+                size: std::array::from_fn(|axis| bound(axis, end(axis)) - bound(axis, first[axis])),
+            };
+            values.common(&region)
+        })
     }
 }
 
@@ -183,7 +228,7 @@ impl Region {
     }
 
     /// The same box with its place counted from the beginning of another one that has it.
-    pub(crate) fn within(&self, outer: &Self) -> Self {
+    pub fn within(&self, outer: &Self) -> Self {
         Self {
             start: std::array::from_fn(|axis| self.start[axis] - outer.start[axis]),
             size: self.size,
@@ -192,7 +237,7 @@ impl Region {
 
     /// Places of the runs of values that lie side by side, in an array of these lengths: each run
     /// has as many values as the box is long in the last axis.
-    pub(crate) fn runs(&self, dims: [usize; AXES_MAX]) -> impl Iterator<Item = usize> + use<> {
+    pub fn runs(&self, dims: [usize; AXES_MAX]) -> impl Iterator<Item = usize> + use<> {
         let (start, size) = (self.start, self.size);
         let strides = strides(dims);
         (0..size[0]).flat_map(move |a| {
@@ -206,6 +251,42 @@ impl Region {
             })
         })
     }
+}
+
+/// Where a block of an axis begins, of `count` blocks of `n` values.
+fn bound(n: usize, count: usize, at: usize) -> usize {
+    (at as u64 * n as u64 / count as u64) as usize
+}
+
+/// Boxes that follow each other in C order and are all of an array of these lengths. A box has at
+/// most so many values, or it is one value.
+fn stretches(dims: [usize; AXES_MAX], values_max: usize) -> impl Iterator<Item = Region> + use<> {
+    // The axis along which the array is cut: all after it are whole, and of those before it a box
+    // has one place each.
+    let mut axis = AXES_MAX - 1;
+    let mut inner = 1;
+    while axis > 0 && inner * dims[axis] <= values_max {
+        inner *= dims[axis];
+        axis -= 1;
+    }
+    let step = (values_max / inner).clamp(1, dims[axis]);
+    let steps = dims[axis].div_ceil(step);
+    let outer: usize = dims[..axis].iter().product();
+    (0..outer * steps).map(move |index| {
+        let mut region = Region {
+            start: [0; AXES_MAX],
+            size: dims,
+        };
+        region.start[axis] = index % steps * step;
+        region.size[axis] = step.min(dims[axis] - region.start[axis]);
+        let mut left = index / steps;
+        for before in (0..axis).rev() {
+            region.start[before] = left % dims[before];
+            region.size[before] = 1;
+            left /= dims[before];
+        }
+        region
+    })
 }
 
 /// Distances between neighbours along the axes, in values.

@@ -3,17 +3,21 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::ProgressiveError;
 use crate::bytes::{ByteSource, fetched};
 use crate::element::Element;
 use crate::header::ArrayHeader;
 use crate::listing::{ArrayListing, WantedArray};
+use crate::mesh_file::MeshPoints;
 use crate::read::{ArrayReader, BucketIndex};
 use crate::shape::Region;
 
 /// Bytes that are fetched at once by those who leave them.
 const SKIMMED_BYTES: u64 = 1 << 20;
+/// Bytes that are compared with a checksum at once.
+const CHECKED_BYTES: u64 = 1 << 20;
 
 /// A packed array of which the header was read, and the buckets are read as they are needed.
 /// Several threads may read it at once.
@@ -27,6 +31,8 @@ pub struct ArraySource<S> {
     /// Bytes that are there from there on, which may be fewer than those of the array.
     bytes: u64,
     read: AtomicU64,
+    /// The order of values on a mesh, once it was needed.
+    order: OnceLock<Arc<[u32]>>,
 }
 
 impl<S: ByteSource> ArraySource<S> {
@@ -48,15 +54,21 @@ impl<S: ByteSource> ArraySource<S> {
     pub fn open_one(source: S, wanted: &WantedArray) -> Result<Self, ProgressiveError> {
         let listing = ArrayListing::read(&source)?;
         let (start, header) = listing.one(wanted)?;
+        Ok(Self::at(source, start, header, &listing))
+    }
+
+    /// The array at a place of the listing.
+    pub(crate) fn at(source: S, start: u64, header: ArrayHeader, listing: &ArrayListing) -> Self {
         let header_bytes = header.encode().len() as u64;
-        Ok(Self {
+        Self {
             source,
             header,
             start,
             header_bytes,
             bytes: listing.bytes() - start,
             read: AtomicU64::new(header_bytes),
-        })
+            order: OnceLock::new(),
+        }
     }
 
     /// What is known of the array before its values are read.
@@ -134,12 +146,14 @@ impl<S: ByteSource> ArraySource<S> {
 
     /// Reads the first buckets of a region, at a level, and returns the reading with the number of
     /// bytes that were read for it. Buckets of the whole array at full resolution are checked
-    /// against their checksums.
+    /// against their checksums. Values on a mesh are read as a whole, and given in the order of its
+    /// points; the bytes of the points count in [`Self::bytes_read`] alone.
     ///
     /// # Errors
     ///
     /// The bytes are fewer than the buckets have, cannot be read, or are damaged; or the array has
-    /// fewer buckets, or values of another type.
+    /// fewer buckets, or values of another type; or a part or a level of values on a mesh is asked
+    /// for.
     pub fn read<T: Element>(
         &self,
         buckets: usize,
@@ -151,6 +165,9 @@ impl<S: ByteSource> ArraySource<S> {
         self.place(buckets.saturating_sub(1))?;
         let mut reader = ArrayReader::at_level(self.header.clone(), region, level, threads)?;
         let is_whole = level == 0 && region == self.header.shape().whole();
+        if self.header.on_mesh {
+            reader.set_order(self.mesh_order(is_whole, threads)?);
+        }
         let mut read = 0;
         for bucket in 0..buckets {
             read += match is_whole {
@@ -159,6 +176,42 @@ impl<S: ByteSource> ArraySource<S> {
             };
         }
         Ok((reader, read))
+    }
+
+    /// The points of the mesh that the values are on; `None` if they are on none.
+    ///
+    /// # Errors
+    ///
+    /// The points cannot be read or are damaged, or are not as many as the values.
+    pub fn mesh_points(&self, threads: usize) -> Result<Option<MeshPoints>, ProgressiveError> {
+        if !self.header.on_mesh {
+            return Ok(None);
+        }
+        let (points, read) = MeshPoints::read(&self.source, threads)?;
+        self.read.fetch_add(read, Ordering::Relaxed);
+        let (count, values) = (points.count(), self.header.shape().count());
+        match count == values {
+            true => Ok(Some(points)),
+            false => Err(ProgressiveError::Damaged {
+                part: "the mesh of the file".into(),
+                reason: format!("it has {count} points for {values} values"),
+            }),
+        }
+    }
+
+    /// The order of values on a mesh, of which only readings of all values make use.
+    fn mesh_order(&self, is_whole: bool, threads: usize) -> Result<Arc<[u32]>, ProgressiveError> {
+        if !is_whole {
+            return Err(ProgressiveError::Mesh {
+                reason: "values on a mesh are read as a whole, without a region or a level".into(),
+            });
+        }
+        if let Some(order) = self.order.get() {
+            return Ok(Arc::clone(order));
+        }
+        let order = self.mesh_points(threads)?.map(|points| points.order());
+        let order: Arc<[u32]> = order.unwrap_or_default().into();
+        Ok(Arc::clone(self.order.get_or_init(|| order)))
     }
 
     /// Reads all of a bucket, checks its checksum, and returns the number of bytes.
@@ -179,15 +232,34 @@ impl<S: ByteSource> ArraySource<S> {
         bucket: usize,
         reader: &mut ArrayReader<T>,
     ) -> Result<u64, ProgressiveError> {
+        let (index, read) = self.index(bucket)?;
+        Ok(read + self.read_pieces(&index, bucket, reader)?)
+    }
+
+    /// Reads the index of a bucket, and returns it with the number of bytes.
+    fn index(&self, bucket: usize) -> Result<(BucketIndex, u64), ProgressiveError> {
         let place = self.place(bucket)?;
         let first = fetched(&self.source, place.start..place.end.min(place.start + 4))?;
         let length = BucketIndex::encoded_len(&first)?;
         let end = place.start.saturating_add(length).min(place.end);
         let bytes = fetched(&self.source, place.start..end)?;
-        let mut read = (first.len() + bytes.len()) as u64;
+        let read = (first.len() + bytes.len()) as u64;
+        self.read.fetch_add(read, Ordering::Relaxed);
         let index = BucketIndex::decode(&self.header, bucket, &bytes)?;
+        Ok((index, read))
+    }
+
+    /// Reads those pieces of a bucket that the reader wants, and returns the number of bytes.
+    fn read_pieces<T: Element>(
+        &self,
+        index: &BucketIndex,
+        bucket: usize,
+        reader: &mut ArrayReader<T>,
+    ) -> Result<u64, ProgressiveError> {
+        let place = self.place(bucket)?;
+        let mut read = 0;
         let mut parts = Vec::new();
-        for wanted in reader.wanted(&index) {
+        for wanted in reader.wanted(index) {
             let at = place.start + wanted.start..place.start + wanted.end;
             let bytes = fetched(&self.source, at)?;
             read += bytes.len() as u64;
@@ -204,6 +276,72 @@ impl<S: ByteSource> ArraySource<S> {
             let end = piece.end.checked_sub(place.start)?;
             bytes.get(start as usize..end as usize)
         };
-        reader.read(&index, find).map(|()| read)
+        reader.read(index, find).map(|()| read)
+    }
+
+    /// Reads the first buckets of a region at full resolution, box by box, and hands on each box
+    /// with its values. Together the boxes are the region; each has at most `values_max` values, or
+    /// as many as a block. In memory are a few times the values of a box, and the lengths of all
+    /// pieces. The values are those of [`Self::read`].
+    ///
+    /// Buckets of the whole array are read twice: they are checked against their checksums before
+    /// the first box is handed on.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::read`], and what `take` returns.
+    pub fn read_boxes<T: Element, E: From<ProgressiveError>>(
+        &self,
+        buckets: usize,
+        region: Region,
+        values_max: usize,
+        threads: usize,
+        mut take: impl FnMut(&Region, &[T]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.place(buckets.saturating_sub(1))?;
+        if self.header.on_mesh {
+            let reason = "values on a mesh are read at once, since they are sorted".into();
+            return Err(ProgressiveError::Mesh { reason }.into());
+        }
+        if region == self.header.shape().whole() {
+            (0..buckets).try_for_each(|bucket| self.check(bucket))?;
+        }
+        let indexes: Result<Vec<_>, _> = (0..buckets)
+            .map(|bucket| self.index(bucket).map(|(index, _)| index))
+            .collect();
+        let indexes = indexes?;
+        let mut values = Vec::new();
+        for part in self.header.shape().parts(region, values_max) {
+            let mut reader = ArrayReader::new(self.header.clone(), part, threads)?;
+            for (bucket, index) in indexes.iter().enumerate() {
+                self.read_pieces(index, bucket, &mut reader)?;
+            }
+            values.resize(part.count(), T::default());
+            reader.put_values(&mut values);
+            take(&part, &values)?;
+        }
+        Ok(())
+    }
+
+    /// Compares a bucket with its checksum.
+    fn check(&self, bucket: usize) -> Result<(), ProgressiveError> {
+        let place = self.place(bucket)?;
+        let mut checksum = crc32fast::Hasher::new();
+        let mut at = place.start;
+        while at < place.end {
+            let end = place.end.min(at + CHECKED_BYTES);
+            let bytes = fetched(&self.source, at..end)?;
+            checksum.update(&bytes);
+            at = end;
+        }
+        self.read
+            .fetch_add(place.end - place.start, Ordering::Relaxed);
+        match checksum.finalize() == self.header.buckets()[bucket].checksum {
+            true => Ok(()),
+            false => Err(ProgressiveError::Damaged {
+                part: format!("bucket {bucket}"),
+                reason: "its checksum does not match".into(),
+            }),
+        }
     }
 }

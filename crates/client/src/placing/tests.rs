@@ -1,10 +1,12 @@
+//! Tests of files that are divided among tiers, moved and joined.
+
 use std::fs;
 
 use barograph_progressive::{ArraySource, ErrorBound, PackConfig, Shape, pack};
 use tempfile::TempDir;
 
 use super::*;
-use crate::packed::{AppendError, append_array};
+use crate::packed::{AppendError, append_array, replace_file};
 
 /// A packed file of some time steps, and tiers for it.
 struct Place {
@@ -68,7 +70,12 @@ impl Place {
 fn append(path: &Path, step: u64) -> Result<u64, AppendError> {
     let value = |at: usize| ((at as u64 + step) as f64 * 0.05).sin() + (at % 7) as f64 * 1e-3;
     let values: Vec<f64> = (0..3_000).map(value).collect();
-    let mut packed = pack(&values, Shape::new(&[3_000]).unwrap(), &PackConfig::default()).unwrap();
+    let mut packed = pack(
+        &values,
+        Shape::new(&[3_000]).unwrap(),
+        &PackConfig::default(),
+    )
+    .unwrap();
     packed.header.step = Some(step);
     append_array(path, &packed.header, &packed.buckets)
 }
@@ -78,7 +85,10 @@ fn a_file_over_two_tiers_is_read_as_one_and_joined_again() {
     let place = Place::new(3);
     let mut told = Vec::new();
     let all = place.bytes.len() as u64;
-    let parts = place_file(&place.path, &place.tiers(), |done, all| told.push((done, all))).unwrap();
+    let parts = place_file(&place.path, &place.tiers(), |done, all| {
+        told.push((done, all))
+    })
+    .unwrap();
     assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), all);
     assert!(parts[0].bytes <= all / 10 && parts[0].bytes > all / 20);
     assert_eq!(told.last(), Some(&(all, all)));
@@ -86,7 +96,10 @@ fn a_file_over_two_tiers_is_read_as_one_and_joined_again() {
     // The index is small, and nothing else is left.
     assert!(fs::metadata(&place.path).unwrap().len() < 1_000);
     assert_eq!(place.files("."), ["field.baro"]);
-    assert_eq!((place.files("fast").len(), place.files("slow").len()), (1, 1));
+    assert_eq!(
+        (place.files("fast").len(), place.files("slow").len()),
+        (1, 1)
+    );
     // Any piece, over any border.
     let bytes = ArrayBytes::open(&place.path).unwrap();
     for start in (0..all).step_by(997) {
@@ -99,8 +112,14 @@ fn a_file_over_two_tiers_is_read_as_one_and_joined_again() {
     assert!(bytes.fetch(0..all + 1).is_err());
     assert_eq!(join_file(&place.path, |_, _| ()).unwrap(), all);
     assert_eq!(fs::read(&place.path).unwrap(), place.bytes);
-    assert_eq!((place.files("fast").len(), place.files("slow").len()), (0, 0));
-    assert!(matches!(join_file(&place.path, |_, _| ()), Err(PlaceError::One)));
+    assert_eq!(
+        (place.files("fast").len(), place.files("slow").len()),
+        (0, 0)
+    );
+    assert!(matches!(
+        join_file(&place.path, |_, _| ()),
+        Err(PlaceError::One)
+    ));
     assert_eq!(place.files("."), ["field.baro"]);
 }
 
@@ -119,7 +138,11 @@ fn a_coarse_reading_needs_no_slow_tier() {
     assert!(text.contains("slow/field.baro."), "{text}");
     // It is read again once the tier is back; another file in its place is refused.
     fs::write(&parts[1].path, "something else").unwrap();
-    assert!(array.read::<f64>(header.buckets().len(), whole, 0, 1).is_err());
+    assert!(
+        array
+            .read::<f64>(header.buckets().len(), whole, 0, 1)
+            .is_err()
+    );
     let other = Place::new(1);
     let of_other = other.place(&other.tiers()).unwrap();
     fs::copy(&of_other[1].path, &parts[1].path).unwrap();
@@ -138,7 +161,10 @@ fn a_file_is_moved_and_what_stays_is_not_copied() {
     assert_eq!(before[0], after[0]);
     assert_eq!(copied, after[1].bytes);
     assert_eq!(place.seen(), place.bytes);
-    assert_eq!((place.files("slow").len(), place.files("other").len()), (0, 1));
+    assert_eq!(
+        (place.files("slow").len(), place.files("other").len()),
+        (0, 1)
+    );
     // A file that lies as it should is left alone.
     let seen = fs::metadata(&place.path).unwrap().ino();
     assert_eq!(place.place(&tiers).unwrap(), after);
@@ -149,7 +175,10 @@ fn a_file_is_moved_and_what_stays_is_not_copied() {
     std::os::unix::fs::symlink(&place.path, &link).unwrap();
     place_file(&link, &[place.tier("slow", u64::MAX)], |_, _| ()).unwrap();
     assert_eq!(place.seen(), place.bytes);
-    assert_eq!((place.files("fast").len(), place.files("other").len()), (0, 0));
+    assert_eq!(
+        (place.files("fast").len(), place.files("other").len()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -182,14 +211,20 @@ fn root_leaves_a_file_to_its_owner_and_removes_no_part_of_others() {
     std::os::unix::fs::chown(&parts[1].path, Some(stranger), None).unwrap();
     join_file(&place.path, |_, _| ()).unwrap();
     assert_eq!(fs::metadata(&place.path).unwrap().uid(), owner);
-    assert_eq!((place.files("fast").len(), place.files("slow").len()), (0, 1));
+    assert_eq!(
+        (place.files("fast").len(), place.files("slow").len()),
+        (0, 1)
+    );
 }
 
 #[test]
 fn what_cannot_be_placed_leaves_the_file_as_it_was() {
     let place = Place::new(2);
     let refused = place.place(&[place.tier("fast", 500), place.tier("slow", 900)]);
-    assert!(matches!(refused, Err(PlaceError::NoRoom { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(PlaceError::NoRoom { .. })),
+        "{refused:?}"
+    );
     assert!(matches!(place.place(&[]), Err(PlaceError::Tiers)));
     let gone = [place.tiers()[0].clone(), place.tier("none", u64::MAX)];
     assert!(matches!(place.place(&gone), Err(PlaceError::Io { .. })));
@@ -207,6 +242,18 @@ fn what_cannot_be_placed_leaves_the_file_as_it_was() {
     fs::rename(&away, &parts[1].path).unwrap();
     assert_eq!(place.seen(), place.bytes);
     assert_eq!(place.files("."), ["field.baro"]);
+}
+
+#[test]
+fn what_takes_the_place_of_a_tiered_file_leaves_no_part() {
+    let place = Place::new(1);
+    place.place(&place.tiers()).unwrap();
+    replace_file(&place.path, &[&place.bytes]).unwrap();
+    assert_eq!(
+        (place.files("fast").len(), place.files("slow").len()),
+        (0, 0)
+    );
+    assert_eq!(place.seen(), place.bytes);
 }
 
 #[test]
@@ -228,7 +275,9 @@ fn parts_that_a_killed_one_has_left_are_removed_and_others_are_not() {
     place.place(&place.tiers()).unwrap();
     let held = HeldFile::hold(&place.path).unwrap();
     let extents = planned(&held.source, &[place.tier("other", u64::MAX)]).unwrap();
-    let parts = held.parts_of(&extents, &[place.tier("other", u64::MAX)]).unwrap();
+    let parts = held
+        .parts_of(&extents, &[place.tier("other", u64::MAX)])
+        .unwrap();
     held.note(&parts).unwrap();
     let all = 0..place.bytes.len() as u64;
     held.write_part(&parts[0].part, &[all], |_| ()).unwrap();
@@ -238,12 +287,19 @@ fn parts_that_a_killed_one_has_left_are_removed_and_others_are_not() {
     let held = HeldFile::hold(&place.path).unwrap();
     assert_eq!(place.files("other").len(), 0);
     held.finish();
-    assert_eq!((place.seen(), place.files(".")), (place.bytes.clone(), vec!["field.baro".into()]));
+    assert_eq!(
+        (place.seen(), place.files(".")),
+        (place.bytes.clone(), vec!["field.baro".into()])
+    );
     // Notes that name what is no part of theirs remove nothing.
     let precious = place.dir("precious");
     fs::write(&precious, "contents").unwrap();
     let notes = json!([{ "file": precious.to_str(), "id": hex(&[7; 16]) }, { "file": 5 }, 7]);
-    fs::write(with_suffix(&place.path, ".placing").unwrap(), notes.to_string()).unwrap();
+    fs::write(
+        with_suffix(&place.path, ".placing").unwrap(),
+        notes.to_string(),
+    )
+    .unwrap();
     HeldFile::hold(&place.path).unwrap().finish();
     assert!(precious.exists());
     fs::write(with_suffix(&place.path, ".placing").unwrap(), "[{").unwrap();

@@ -3,3 +3,5 @@
 
 mod arrays;
 mod damage;
+mod mesh;
+mod streams;

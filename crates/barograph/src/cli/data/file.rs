@@ -1,9 +1,9 @@
-//! Files of packed arrays and of numpy, for `baro data`.
+//! Files of packed arrays, for `baro data`.
 
 use std::path::Path;
 
 use anyhow::Context as _;
-use barograph_client::{ArrayBytes, replace_file};
+use barograph_client::ArrayBytes;
 use barograph_progressive::{ArrayListing, ArraySource, ProgressiveError, WantedArray};
 
 use super::super::Usage;
@@ -45,20 +45,14 @@ pub(super) fn list(path: &Path) -> anyhow::Result<ArrayListing> {
     ArrayListing::read(&bytes).with_context(context)
 }
 
-/// Writes a file that appears when it is complete, and returns its size in bytes.
-pub(super) fn write(
-    path: &Path,
-    is_forced: bool,
-    put: impl FnOnce(&mut Vec<u8>),
-) -> anyhow::Result<u64> {
-    if path.exists() && !is_forced {
-        return Err(Usage(format!(
+/// Refuses to replace a file unless that is forced.
+pub(super) fn refuse_existing(path: &Path, is_forced: bool) -> anyhow::Result<()> {
+    match path.exists() && !is_forced {
+        true => Err(Usage(format!(
             "{} is there already: say --force to replace it",
             path.display()
         ))
-        .into());
+        .into()),
+        false => Ok(()),
     }
-    let mut bytes = Vec::new();
-    put(&mut bytes);
-    replace_file(path, &[&bytes]).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -21,6 +21,8 @@ struct ListedArray {
     name: String,
     step: Option<u64>,
     dims: Vec<usize>,
+    /// Whether the values are at the points of the mesh of the file.
+    on_mesh: bool,
     bytes: u64,
     buckets: usize,
     /// The smallest error of a reading, as a share of the range; `None` if it has no bound.
@@ -39,6 +41,7 @@ pub(super) fn list(path: &Path, found: &ArrayListing, is_json: bool) -> anyhow::
             name: header.name.clone(),
             step: header.step,
             dims: header.shape().dims().to_vec(),
+            on_mesh: header.on_mesh,
             bytes: header.array_bytes(),
             buckets: header.buckets().len(),
             nrmse: least.is_finite().then_some(least),
@@ -74,7 +77,7 @@ fn row(array: &ListedArray) -> Vec<String> {
     vec![
         array.name.escape_debug().to_string(),
         array.step.map_or("-".into(), |step| step.to_string()),
-        dims.join(" × "),
+        dims.join(" × ") + if array.on_mesh { " on the mesh" } else { "" },
         array.bytes.to_string(),
         array.buckets.to_string(),
         array

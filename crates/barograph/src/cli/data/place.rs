@@ -13,13 +13,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::{Target, Usage, format, output};
+use super::progress::Progress;
 
 /// The stream with the bandwidth that a reader gets from a device, by the label `device`.
 const BANDWIDTH: &str = "disk.bandwidth.available";
 /// The share of a file system that stays free, unless a room is given.
 const KEPT_FREE: f64 = 0.05;
-/// A progress line is printed each time that so many bytes more are copied.
-const TOLD_BYTES: u64 = 64 << 20;
 
 /// Arguments of `baro data place`.
 #[derive(Args)]
@@ -98,7 +97,8 @@ impl Place {
         let extents = plan_tiers(&self.file, &dirs).map_err(|error| self.refused(error))?;
         fill(&mut tiers, &extents, &listing);
         if !self.dry_run {
-            let parts = place_file(&self.file, &dirs, told()).map_err(|error| self.refused(error))?;
+            let parts =
+                place_file(&self.file, &dirs, told()).map_err(|error| self.refused(error))?;
             for part in parts {
                 let dir = part.path.parent().map(Path::to_owned);
                 let is_it = |tier: &&mut Tier| tier.dir.canonicalize().ok() == dir;
@@ -134,23 +134,31 @@ impl Place {
             return Ok(());
         }
         if let Some(tier) = tiers.iter().find(|tier| tier.bandwidth.is_none()) {
-            let device = tier.device.as_deref().unwrap_or("a file system without a disk");
+            let device = tier
+                .device
+                .as_deref()
+                .unwrap_or("a file system without a disk");
             return Err(Usage(format!(
                 "the agent forecasts no bandwidth of {} ({device}): leave --by-speed out, and give the fastest tier first",
                 tier.dir.display()
             ))
             .into());
         }
-        tiers.sort_by(|a, b| b.bandwidth.unwrap_or(0.0).total_cmp(&a.bandwidth.unwrap_or(0.0)));
+        tiers.sort_by(|a, b| {
+            b.bandwidth
+                .unwrap_or(0.0)
+                .total_cmp(&a.bandwidth.unwrap_or(0.0))
+        });
         Ok(())
     }
 
     fn refused(&self, error: PlaceError) -> anyhow::Error {
         let text = format!("{}: {error}", self.file.display());
         match error {
-            PlaceError::NoRoom { .. } => {
-                Usage(format!("{text}: give one more tier, or more room (--tier DIR=ROOM)")).into()
-            }
+            PlaceError::NoRoom { .. } => Usage(format!(
+                "{text}: give one more tier, or more room (--tier DIR=ROOM)"
+            ))
+            .into(),
             PlaceError::Tiers => Usage(text).into(),
             _ => anyhow::anyhow!("cannot place {text}"),
         }
@@ -168,7 +176,10 @@ impl Join {
         if self.json {
             return output::print_json(&serde_json::json!({ "file": self.file, "bytes": bytes }));
         }
-        output::print(&format!("{}: {bytes} bytes in one file\n", self.file.display()))
+        output::print(&format!(
+            "{}: {bytes} bytes in one file\n",
+            self.file.display()
+        ))
     }
 }
 
@@ -178,14 +189,8 @@ fn open(path: &Path) -> anyhow::Result<ArrayBytes> {
 
 /// Tells how much is copied, as it grows.
 fn told() -> impl FnMut(u64, u64) {
-    let mut next = TOLD_BYTES;
-    move |done, all| {
-        if all > TOLD_BYTES && (done >= next || done == all) {
-            let text = |bytes: u64| format::number(bytes as f64, "bytes");
-            output::progress(&format!("{} of {}", text(done), text(all)), next > TOLD_BYTES);
-            next = done + TOLD_BYTES;
-        }
-    }
+    let progress = Progress::new();
+    move |done, all| progress.tell(|| format!("copying: {:3} %", done * 100 / all.max(1)))
 }
 
 /// Reads `DIR` or `DIR=ROOM`. `own` are parts that the file has already: their room is its own.
@@ -201,8 +206,15 @@ fn tier(text: &str, own: &[FilePart]) -> anyhow::Result<Tier> {
     let seen = rustix::fs::statvfs(&real).map_err(|error| wrong(&error))?;
     let parts = own.iter().filter(|part| part.path.parent() == Some(&real));
     let taken: u64 = parts.map(|part| part.bytes).sum();
-    let available = seen.f_bavail.saturating_mul(seen.f_frsize).saturating_add(taken);
-    let room = match room.map(Level::parse).transpose().map_err(|error| wrong(&error))? {
+    let available = seen
+        .f_bavail
+        .saturating_mul(seen.f_frsize)
+        .saturating_add(taken);
+    let room = match room
+        .map(Level::parse)
+        .transpose()
+        .map_err(|error| wrong(&error))?
+    {
         Some(Level::Absolute(bytes)) if bytes >= 0.0 => available.min(bytes as u64),
         Some(Level::Share(share)) if (0.0..=1.0).contains(&share) => {
             (available as f64 * share) as u64
@@ -236,8 +248,13 @@ fn disk_of(dir: &Path) -> Option<String> {
 }
 
 fn bandwidth(observer: &Observer, device: &str) -> Option<f64> {
-    let selector = Selector::parse(BANDWIDTH).ok()?.with_label("device", device);
-    let newest = observer.latest(&selector).into_iter().find(|it| !it.stale)?;
+    let selector = Selector::parse(BANDWIDTH)
+        .ok()?
+        .with_label("device", device);
+    let newest = observer
+        .latest(&selector)
+        .into_iter()
+        .find(|it| !it.stale)?;
     newest.sample?.value.as_f64()
 }
 
@@ -285,11 +302,19 @@ fn shown(placed: &Placed) -> String {
             tier.bandwidth.map_or("-".into(), speed),
             number(tier.room),
             number(tier.bytes),
-            tier.nrmse.map_or("-".into(), |nrmse| format!("{nrmse:.2e}")),
+            tier.nrmse
+                .map_or("-".into(), |nrmse| format!("{nrmse:.2e}")),
         ]
     });
     let rows: Vec<Vec<String>> = rows.collect();
-    let headings = ["TIER", "DISK", "BANDWIDTH", "ROOM", "PLACED", "NRMSE SO FAR"];
+    let headings = [
+        "TIER",
+        "DISK",
+        "BANDWIDTH",
+        "ROOM",
+        "PLACED",
+        "NRMSE SO FAR",
+    ];
     let verb = if placed.dry_run { "would be" } else { "are" };
     format!(
         "{}: {} bytes {verb} placed\n\n{}",
