@@ -45,7 +45,7 @@ def place(
         directory, room = tier if isinstance(tier, tuple) else (tier, _UNLIMITED)
         rooms.append((os.path.abspath(os.fspath(directory)), room))
     path = os.path.abspath(os.fspath(file))
-    return [Part(os.fspath(part), size) for part, size in _barograph.place_packed(path, rooms)]
+    return [Part(*part) for part in _barograph.place_packed(path, rooms)]
 
 
 def join(file: str | os.PathLike[str]) -> int:

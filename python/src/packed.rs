@@ -2,6 +2,7 @@
 //! contiguous, and without the interpreter's lock.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -191,12 +192,15 @@ pub(crate) fn place_packed(
     py: Python<'_>,
     file: PathBuf,
     tiers: Vec<(PathBuf, u64)>,
-) -> PyResult<Vec<(PathBuf, u64)>> {
+) -> PyResult<Vec<(OsString, u64)>> {
     let tier = |(dir, bytes_max)| TierDir { dir, bytes_max };
     let tiers: Vec<TierDir> = tiers.into_iter().map(tier).collect();
     let parts = py.detach(|| place_file(&file, &tiers, |_, _| ()));
     let parts = parts.map_err(|error| place_error(py, error, &file))?;
-    Ok(parts.into_iter().map(|it| (it.path, it.bytes)).collect())
+    Ok(parts
+        .into_iter()
+        .map(|it| (it.path.into(), it.bytes))
+        .collect())
 }
 
 /// Puts the parts of a packed file together, and returns its bytes.
@@ -470,9 +474,9 @@ impl PackedArray {
 
     /// The paths of the parts over tiers; none of a file in one piece or of bytes.
     #[getter]
-    fn parts(&self) -> Vec<PathBuf> {
+    fn parts(&self) -> Vec<OsString> {
         let parts = self.tiers().map(TieredBytes::parts).unwrap_or_default();
-        parts.into_iter().map(|part| part.path).collect()
+        parts.into_iter().map(|part| part.path.into()).collect()
     }
 
     /// Number of buckets that a bound needs.
