@@ -109,7 +109,12 @@ def test_a_folder_is_kept_in_step(start: Start, tmp_path: Path) -> None:
             agent.stop(signal.SIGKILL)
         if step == 200:
             agent.start()
-    eventually(lambda: contents(lab) == contents(laptop), "the copy is in step", 120)
-    eventually(lambda: not agent.sql("SELECT 1 FROM actions WHERE state IN ('waiting', 'running')"), "nothing is left", 120)
+    # One script after the other, some hundred times: on a busy machine that takes minutes.
+    try:
+        eventually(lambda: contents(lab) == contents(laptop), "the copy is in step", 300)
+    except AssertionError as error:
+        states = agent.sql("SELECT state, count(*) AS n, max(attempts) AS attempts FROM actions GROUP BY state")
+        raise AssertionError(f"{error}; {states}; {agent.sql('SELECT * FROM rules')}") from None
+    eventually(lambda: not agent.sql("SELECT 1 FROM actions WHERE state IN ('waiting', 'running')"), "nothing is left", 300)
     assert contents(lab) == contents(laptop)
     assert agent.sql("SELECT reason FROM actions WHERE state = 'dead'") == []
