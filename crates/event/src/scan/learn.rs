@@ -20,7 +20,9 @@ pub(crate) fn learn(tree: &mut Tree, event: &FileEvent) {
     let (dir, name) = place_of(event.parent, &event.path);
     match event.kind {
         kind if kind.makes_name() => {
-            if kind == EventKind::Mkdir {
+            // A directory that nobody has seen has no number. As one, it would be that in which
+            // the roots are.
+            if kind == EventKind::Mkdir && !event.target.is_none() {
                 tree.known.clear(event.target);
                 tree.place(event.target, dir, name);
             }
@@ -60,7 +62,7 @@ fn renamed(tree: &mut Tree, event: &FileEvent, (dir, name): (ObjectId, &[u8])) {
         kind = before.map_or(kind, |old| old.kind);
         tree.known.remove(old_dir, &old_name);
     }
-    if is_directory {
+    if is_directory && !event.target.is_none() {
         tree.place(event.target, dir, name);
     }
     tree.known

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use barograph_event::{
     Collected, Collector, EventFlags, EventKind, EventKinds, FileEvent, InotifyCollector,
-    InotifyConfig,
+    InotifyConfig, ObjectId,
 };
 
 use crate::conformance::{Place, conforms, conforms_at_the_same_time, conforms_late};
@@ -222,6 +222,51 @@ fn a_file_whose_closing_was_not_seen_is_told_as_closed() {
         1
     );
     assert!(second.told[1].flags.has(EventFlags::RECONCILED));
+}
+
+/// An event of a directory that was gone before anybody could look at it has no number. Such events
+/// of an earlier life must not lead the walk of the next one astray.
+#[test]
+fn a_directory_that_nobody_has_seen_ends_no_watch() {
+    let (place, state) = (Place::new("/tmp"), tempfile::tempdir().unwrap());
+    let snapshot = state.path().join("snapshot");
+    let mut config = InotifyConfig::new(&snapshot);
+    config.tree.snapshot_interval_ns = 1;
+    fs::create_dir(place.root.join("a")).unwrap();
+    let mut first = Replica::new(&place.root, open(&place.root, config.clone()));
+    first.settle("the start");
+    first.until("the snapshot", |_| snapshot.exists());
+    fs::create_dir(place.root.join("a/b")).unwrap();
+    first.settle("a directory");
+    let seen = first.told.last().unwrap().clone();
+    let idle = InotifyConfig::new(state.path().join("idle"));
+    let first = first.with(open(&place.outside, idle));
+    let mut collector = open(&place.root, config);
+    let (from, _) = collector.learns_from().unwrap();
+    for event in first.told.iter().filter(|event| event.index >= from) {
+        collector.learn(event);
+    }
+    for (more, kind) in [(1, EventKind::Mkdir), (2, EventKind::Rename)] {
+        let mut unseen = seen.clone();
+        (unseen.kind, unseen.index) = (kind, seen.index + more);
+        unseen.target = ObjectId::NONE;
+        unseen.path.extend(format!("unseen{more}").as_bytes());
+        unseen.old_path = seen.path.clone();
+        unseen.old_path.extend(b"before");
+        assert!(unseen.flags.has(EventFlags::DIRECTORY));
+        collector.learn(&unseen);
+    }
+    let mut second = first.with(collector);
+    second.told.clear();
+    second.settle("the second life");
+    assert_eq!(second.told.first().unwrap().kind, EventKind::Gap);
+    assert_eq!(second.told.last().unwrap().kind, EventKind::Reconciled);
+    fs::write(place.root.join("a/b/file"), b"1").unwrap();
+    second.settle("after the gap");
+    assert_eq!(
+        second.count(EventKind::Create, &place.root.join("a/b/file")),
+        1
+    );
 }
 
 #[test]
