@@ -16,8 +16,7 @@ use crate::template::ActionFields;
 pub struct ContainerRun {
     /// Name of the image.
     pub image: String,
-    /// Directories of the node that the program sees, under the same paths, and whether it may
-    /// write there.
+    /// Directories of the node that the program sees by the same paths, and whether it writes.
     pub mounts: Vec<(String, bool)>,
 }
 

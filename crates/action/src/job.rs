@@ -55,7 +55,7 @@ pub enum ActionWork {
     },
     /// A file is copied, moved or deleted, by a program of its own.
     Transfer {
-        /// The transfer.
+        /// What is copied, moved or deleted.
         transfer: FileTransfer,
         /// Longest time that it may take, in ns; 0 for the runner's usual one.
         #[serde(default)]
@@ -63,7 +63,7 @@ pub enum ActionWork {
     },
     /// The file of the event is marked.
     Mark {
-        /// The mark.
+        /// The mark that the path gets.
         mark: String,
     },
     /// An e-mail is sent.

@@ -27,9 +27,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct MailMessage {
     /// Address of the receiver.
     pub to: String,
-    /// Its subject.
+    /// The subject of the mail.
     pub subject: String,
-    /// Its text.
+    /// The text of the mail.
     pub body: String,
 }
 

@@ -172,7 +172,7 @@ pub struct StoreConfig {
 /// What the program of a transfer reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransferTask {
-    /// The transfer.
+    /// What is copied, moved or deleted.
     pub transfer: FileTransfer,
     /// Idempotency key of the action.
     pub key: String,

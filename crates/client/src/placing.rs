@@ -119,8 +119,15 @@ pub fn place_file(
     copied: impl FnMut(u64, u64),
 ) -> Result<Vec<FilePart>, PlaceError> {
     let held = HeldFile::hold(path)?;
-    let extents = planned(&held.source, tiers)?;
-    let parts = held.parts_of(&extents, tiers)?;
+    let planned = planned(&held.source, tiers)
+        .and_then(|extents| Ok((held.parts_of(&extents, tiers)?, extents)));
+    let (parts, extents) = match planned {
+        Ok(planned) => planned,
+        Err(error) => {
+            held.finish();
+            return Err(error);
+        }
+    };
     if parts.iter().all(|part| part.is_kept) {
         // It lies as it should: a rule that places what has changed must not go on for ever.
         held.finish();

@@ -60,7 +60,7 @@ pub enum RuleWork {
     },
     /// The file is marked: the catalogue has an event `mark` of it, on which other rules may act.
     Mark {
-        /// The mark.
+        /// The mark that the path gets.
         mark: String,
     },
     /// Handlers of running programs are called, or a knob of theirs is set.
@@ -82,8 +82,7 @@ pub enum RuleWork {
 pub struct RuleContainer {
     /// Name of the image.
     pub image: String,
-    /// Directories of the node that the program sees, under the same paths, and whether it may
-    /// write there.
+    /// Directories of the node that the program sees by the same paths, and whether it writes.
     pub mounts: Vec<(String, bool)>,
 }
 
