@@ -56,6 +56,18 @@ def test_without_a_bound_the_agent_alone_decides(agent: Agent, folder: Path) -> 
     assert packed.reached.buckets == packed.last.proposed and values.shape == (600, 700)
 
 
+def test_a_base_that_is_too_small_to_measure_the_disk_has_a_probe(agent: Agent, folder: Path) -> None:
+    smooth = np.add.outer(np.linspace(0, 1, 700), np.linspace(0, 1, 800))
+    progressive.pack(smooth + np.random.default_rng(1).normal(0, 1e-7, smooth.shape), folder / "rough.baro")
+    packed = progressive.open(folder / "rough.baro", agent=True, label="rough", run_dir=agent.run_dir)
+    packed.read()
+    assert packed.last.proposed == 1 and packed.reached.bytes < 1 << 20, packed.last
+    assert packed.last.probe_bytes >= 1 << 20, packed.last
+    shown = agent.ask("control", "show", packed.last.id)
+    inputs = next(it for it in shown if it["controller"] == "augmentation")["inputs"] if isinstance(shown, list) else shown["inputs"]
+    assert inputs["reported_bytes"] == packed.reached.bytes + packed.last.probe_bytes, inputs
+
+
 def test_a_dry_run_is_left_aside(agent: Agent, folder: Path) -> None:
     packed = progressive.open(folder / "field.baro", 1e-3, dry_run=True, run_dir=agent.run_dir)
     packed.read()

@@ -53,6 +53,9 @@ class Decision:
     """Bytes that were read."""
     seconds: float | None = None
     """Time that the reading took."""
+    probe_bytes: int = 0
+    """Bytes after the buckets that the agent asked to read as well, to measure the device, since
+    these are too few. They are read with the whole array only, and left."""
     dry_run: bool = False
     """Whether the agent's proposal was left aside."""
     reported: bool = False
@@ -93,10 +96,10 @@ class Augmentation:
         """
         if self._questions is None:
             return Decision.without(bound, alone, "the array is in memory, which has no device")
-        buckets, reason, answer = self._questions.ask(bound, alone, least, interval, share)
+        buckets, probe, reason, answer = self._questions.ask(bound, alone, least, interval, share)
         if answer is None:
             return Decision(buckets, reason)
-        return Decision(buckets, reason, *answer, dry_run=self._dry_run)
+        return Decision(buckets, reason, *answer, probe_bytes=probe, dry_run=self._dry_run)
 
     def fetch(self, decision: Decision) -> tuple[int, float] | None:
         """Reads the bytes of a decision from the device that the agent was asked about into memory
@@ -108,7 +111,7 @@ class Augmentation:
         """
         if decision.id is None or self._questions is None:
             return None
-        return self._questions.fetch(decision.buckets)
+        return self._questions.fetch(decision.buckets, decision.probe_bytes)
 
     def report(
         self, decision: Decision, reached: Reached | None, fetched: tuple[int, float] | None

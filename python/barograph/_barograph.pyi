@@ -138,6 +138,7 @@ class Questions:
         self, bound: str | None, alone: int, least: int, interval: float | None, share: float
     ) -> tuple[
         int,
+        int,
         str,
         tuple[
             int,
@@ -152,8 +153,9 @@ class Questions:
         ]
         | None,
     ]:
-        """Buckets, the reason, and the answer in the order of the fields of `Decision`."""
-    def fetch(self, buckets: int) -> tuple[int, float] | None:
+        """Buckets, bytes of the probe, the reason, and the answer in the order of the fields of
+        `Decision`."""
+    def fetch(self, buckets: int, probe_bytes: int) -> tuple[int, float] | None:
         """Number of bytes that were read from the device in question, and the seconds."""
     def report(self, id: int, fetched: tuple[int, float] | None, nrmse: float | None) -> bool: ...
 

@@ -12,9 +12,9 @@ use pyo3::prelude::*;
 use crate::errors::from_progressive;
 use crate::packed::{PackedArray, os_error};
 
-/// Buckets, the reason, and what the agent has answered: number, proposed buckets, degree,
-/// bandwidth, half width, basis, weight, reason of no weight, lease.
-type Decided = (usize, String, Option<Answered>);
+/// Buckets, bytes of the probe, the reason, and what the agent has answered: number, proposed
+/// buckets, degree, bandwidth, half width, basis, weight, reason of no weight, lease.
+type Decided = (usize, u64, String, Option<Answered>);
 type Answered = (
     u64,
     usize,
@@ -93,16 +93,17 @@ impl Questions {
         };
         Ok((
             decision.buckets,
+            decision.probe_bytes(),
             decision.reason,
             decision.answer.map(answered),
         ))
     }
 
-    /// Reads the bytes of the first buckets from the device that was asked about; returns their
-    /// number and the seconds, or None if they cannot be read.
-    fn fetch(&self, py: Python<'_>, buckets: usize) -> Option<(u64, f64)> {
+    /// Reads the bytes of the first buckets from the device that was asked about, and those of the
+    /// probe; returns their number and the seconds, or None if they cannot be read.
+    fn fetch(&self, py: Python<'_>, buckets: usize, probe_bytes: u64) -> Option<(u64, f64)> {
         let array = &self.array.get().array;
-        let fetched = py.detach(|| self.questions.fetch(array, buckets));
+        let fetched = py.detach(|| self.questions.fetch(array, (buckets, probe_bytes)));
         fetched.map(|it| (it.bytes, it.time.as_secs_f64()))
     }
 

@@ -160,6 +160,35 @@ def test_the_bound_holds_whatever_the_agent_says(stand_in: StandIn, path: Path) 
     assert stand_in.of("plan")[1]["buckets"][-1]["error"] == sys.float_info.max
 
 
+def test_a_probe_is_read_and_counted_and_no_part_of_the_reading(
+    stand_in: StandIn, path: Path
+) -> None:
+    packed = progressive.open(path, agent=True)
+    sizes = [bucket.bytes for bucket in packed.buckets]
+    after = sum(sizes[7:])
+    # What the agent asks for after its 6 buckets, and what is read.
+    table: list[tuple[object, int]] = [
+        ({"bucket": 6, "bytes": sizes[7] + 5}, sizes[7] + 5),
+        ({"bucket": 6, "bytes": 1 << 62}, after),
+        ({"bucket": 7, "bytes": 100}, 0),
+        ({"bucket": 6, "bytes": -1}, 0),
+        ("some", 0),
+        (None, 0),
+    ]
+    for probe, read in table:
+        stand_in.answer["probe"] = probe
+        packed.read()
+        assert packed.reached.bytes == sum(sizes[:7])
+        assert stand_in.of("report")[-1]["bytes"] == sum(sizes[:7]) + read, probe
+        assert (packed.last.probe_bytes > 0) == (read > 0)
+    # A bound that needs more than the proposal, and a dry run, have none.
+    stand_in.answer["probe"] = {"bucket": 6, "bytes": 100}
+    for more in ({"error": {"linf": 1e-6}}, {"dry_run": True, "error": 1e-1}):
+        other = progressive.open(path, **more)
+        other.read()
+        assert stand_in.of("report")[-1]["bytes"] == other.reached.bytes, more
+
+
 def test_who_asks_and_who_does_not(stand_in: StandIn, path: Path) -> None:
     for without in (
         progressive.open(path),

@@ -20,6 +20,8 @@ use crate::tiered::TieredBytes;
 
 /// The longest time for which a reading waits for the agent's decision.
 pub const DECISION_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Most bytes that are read for the agent's measurement alone, whatever it asks for.
+const PROBE_BYTES_MAX: u64 = 16 << 20;
 /// Most letters of a label.
 const LABEL_LETTERS_MAX: usize = 80;
 
@@ -63,6 +65,14 @@ pub struct ReadDecision {
 }
 
 impl ReadDecision {
+    /// Number of bytes after the buckets that are read for the agent's measurement: only if these
+    /// are the buckets that it has proposed.
+    pub fn probe_bytes(&self) -> u64 {
+        let answer = self.answer.as_ref();
+        let answer = answer.filter(|answer| answer.proposed == self.buckets);
+        answer.map_or(0, |answer| answer.probe_bytes)
+    }
+
     /// What is read without an agent.
     pub fn without(wanted: &WantedReading, why: &str) -> Self {
         let until = match wanted.bound {
@@ -84,6 +94,9 @@ pub struct ReadAnswer {
     pub id: u64,
     /// Number of buckets that the agent has proposed, the first one among them.
     pub proposed: usize,
+    /// Number of bytes after these buckets that are to be read as well, and left: a base of some
+    /// kilobytes does not measure the device.
+    pub probe_bytes: u64,
     /// Share of the augmentation that the bandwidth allows, 0 to 1.
     pub degree: Option<f64>,
     /// Bandwidth of the device that is expected, in bytes a second.
@@ -219,12 +232,12 @@ impl ReaderQuestions {
     }
 
     /// Reads the bytes of the first buckets from the device that was asked about into memory of the
-    /// system, and tells how long this took: what it says about the device would be wrong if
-    /// decoding were part of it. `None` if they cannot be read.
+    /// system, and those of the probe after them, and tells how long this took: what it says about
+    /// the device would be wrong if decoding were part of it. `None` if they cannot be read.
     pub fn fetch<S: ByteSource>(
         &self,
         array: &ArraySource<S>,
-        buckets: usize,
+        (buckets, probe_bytes): (usize, u64),
     ) -> Option<FetchedBytes> {
         let first = if self.is_base_elsewhere {
             self.first
@@ -232,7 +245,9 @@ impl ReaderQuestions {
             0
         };
         let clock = SystemClock::new();
-        let bytes = array.skim(first..buckets.max(first)).ok()?;
+        let end = buckets.max(first);
+        let mut bytes = array.skim(first..end).ok()?;
+        bytes += array.skim_from(end, probe_bytes).ok()?;
         Some(FetchedBytes {
             bytes,
             time: Duration::from_nanos(clock.monotonic_ns().unsigned_abs()),
@@ -302,7 +317,11 @@ impl ReaderQuestions {
     fn answer(&self, answer: &Json) -> Option<(ReadAnswer, String)> {
         let more = usize::try_from(answer["buckets"].as_u64()?).ok()?;
         let proposed = self.first.checked_add(more)?;
-        let bandwidth = &answer["bandwidth"];
+        let (bandwidth, probe) = (&answer["bandwidth"], &answer["probe"]);
+        // One that begins elsewhere is another agent's idea of a probe.
+        let is_next = probe["bucket"].as_u64() == Some(more as u64);
+        let is_read = is_next && !self.config.dry_run;
+        let probe_bytes = probe["bytes"].as_u64().filter(|_| is_read);
         let is_sound =
             proposed <= self.buckets.len() && (bandwidth.is_object() || bandwidth.is_null());
         let text = |value: &Json| value.as_str().map(str::to_owned);
@@ -310,6 +329,7 @@ impl ReaderQuestions {
             Some(ReadAnswer {
                 id: answer["decision"].as_u64()?,
                 proposed,
+                probe_bytes: probe_bytes.unwrap_or(0).min(PROBE_BYTES_MAX),
                 degree: answer["degree"].as_f64(),
                 bandwidth: bandwidth["value"].as_f64(),
                 bandwidth_error: bandwidth["error"].as_f64(),

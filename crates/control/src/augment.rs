@@ -11,6 +11,6 @@ mod thresholds;
 pub use buckets::{BUCKETS_MAX, Bucket, Tier};
 pub use policy::{
     AugmentationConfig, AugmentationPlan, AugmentationPolicy, AugmentationRequest,
-    BandwidthPrediction, ProbeRead,
+    BandwidthPrediction, MEASURED_BYTES_MIN, ProbeRead,
 };
 pub use thresholds::{BandwidthHistory, BandwidthThresholds};

@@ -21,7 +21,8 @@ mod weight;
 
 pub use augment::{
     AugmentationConfig, AugmentationPlan, AugmentationPolicy, AugmentationRequest, BUCKETS_MAX,
-    BandwidthHistory, BandwidthPrediction, BandwidthThresholds, Bucket, ProbeRead, Tier,
+    BandwidthHistory, BandwidthPrediction, BandwidthThresholds, Bucket, MEASURED_BYTES_MIN,
+    ProbeRead, Tier,
 };
 pub use bound::{ErrorBound, ErrorMetric};
 pub use decision::{

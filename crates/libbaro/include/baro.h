@@ -720,7 +720,8 @@ typedef struct {
     double bandwidth_error; /* half width of its interval */
     double weight;          /* of the I/O scheduler, during the step */
     double nrmse;           /* of this reading */
-    uint64_t bytes;         /* that were read from the device in question */
+    uint64_t bytes;         /* that were read from the device in question, more than the buckets have
+                             * if these are too few to measure it */
     double seconds;         /* for these bytes */
     int reported;           /* 1 if the agent knows what came of it */
     char reason[256];       /* in a sentence, with its 0 */

@@ -167,7 +167,8 @@ impl BaroArray {
             Failure::new(crate::guard::E_DATA, format!("{}: {error}", path.display()))
         })?;
         let decision = questions.ask(wanted);
-        let fetch = |_: &ReadAnswer| questions.fetch(&source, decision.buckets);
+        let fetch =
+            |_: &ReadAnswer| questions.fetch(&source, (decision.buckets, decision.probe_bytes()));
         let fetched = decision.answer.as_ref().and_then(fetch);
         let read = self.whole(decision.buckets, threads).read(&source);
         let nrmse = self.nrmse(decision.buckets);

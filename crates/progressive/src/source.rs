@@ -135,11 +135,32 @@ impl<S: ByteSource> ArraySource<S> {
     pub fn skim(&self, buckets: Range<usize>) -> Result<u64, ProgressiveError> {
         let mut bytes = 0;
         for bucket in buckets {
-            let place = self.place(bucket)?;
-            for start in place.clone().step_by(SKIMMED_BYTES as usize) {
-                let end = place.end.min(start + SKIMMED_BYTES);
-                bytes += fetched(&self.source, start..end)?.len() as u64;
-            }
+            bytes += self.skim_place(self.place(bucket)?)?;
+        }
+        Ok(bytes)
+    }
+
+    /// As [`Self::skim`], for so many bytes from the beginning of a bucket on, or for as many as
+    /// there are.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be fetched.
+    pub fn skim_from(&self, bucket: usize, bytes: u64) -> Result<u64, ProgressiveError> {
+        let mut left = bytes;
+        let buckets = bucket..self.header.buckets().len();
+        for place in buckets.map_while(|bucket| self.place(bucket).ok()) {
+            let end = place.end.min(place.start.saturating_add(left));
+            left -= self.skim_place(place.start..end)?;
+        }
+        Ok(bytes - left)
+    }
+
+    fn skim_place(&self, place: Range<u64>) -> Result<u64, ProgressiveError> {
+        let mut bytes = 0;
+        for start in place.clone().step_by(SKIMMED_BYTES as usize) {
+            let end = place.end.min(start + SKIMMED_BYTES);
+            bytes += fetched(&self.source, start..end)?.len() as u64;
         }
         Ok(bytes)
     }

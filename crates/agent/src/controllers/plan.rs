@@ -6,7 +6,8 @@ use std::sync::{Arc, PoisonError};
 use barograph_client::Observer;
 use barograph_control::{
     AugmentationPlan, AugmentationRequest, BandwidthPrediction, ControlMode, Decision,
-    DecisionOutcome, WeightFunction, WeightInputs, WeightParts, urgency_of_deadline,
+    DecisionOutcome, ErrorBound, MEASURED_BYTES_MIN, WeightFunction, WeightInputs, WeightParts,
+    urgency_of_deadline,
 };
 use barograph_model::{ControlFault, ControlFaultKind, NS_PER_S, RequestSender, Selector};
 use serde_json::{Value as Json, json};
@@ -330,6 +331,12 @@ impl ControlShared {
         if report.bandwidth().is_none() {
             return Some("nothing was read, or in no time".into());
         }
+        if report.bytes < MEASURED_BYTES_MIN {
+            return Some(format!(
+                "{} bytes are too few to measure the device: it takes {MEASURED_BYTES_MIN}",
+                report.bytes
+            ));
+        }
         let read = self.trees.read_bytes(device)?.checked_sub(before?)?;
         let is_from_device = read as f64 >= report.bytes as f64 * FROM_DEVICE_MIN;
         (!is_from_device).then(|| {
@@ -377,6 +384,7 @@ impl PlanRequest {
         AugmentationRequest {
             buckets: &self.buckets,
             base_error: self.base_error,
+            base_bytes: self.base_bytes,
             bound: self.bound,
             prediction,
         }
@@ -406,12 +414,12 @@ impl Planning<'_> {
     /// The function of the weight. An urgency that is not known does not count: as 0 it would give
     /// most readers less than those that ask for nothing.
     fn function(&self, target: &WeightTarget, bytes: &PlannedBytes) -> WeightFunction {
-        let is_known = self.urgency(bytes).is_some();
+        let urgency = f64::from(u8::from(self.urgency(bytes).is_some()));
         let coefficients = WeightParts {
-            priority: 1.0,
+            priority: 2.0 + urgency,
             bytes: 1.0,
             looseness: 1.0,
-            urgency: f64::from(u8::from(is_known)),
+            urgency,
         };
         WeightFunction::new(target.range, bytes.bytes_max).with_coefficients(coefficients)
     }
@@ -420,7 +428,8 @@ impl Planning<'_> {
         WeightInputs {
             priority: self.request.priority,
             bytes: bytes.bytes,
-            bound: self.request.bound,
+            // Without a bound, the error that the plan reaches is what the data are worth.
+            bound: (self.request.bound).or(Some(ErrorBound::nrmse(self.plan.error))),
             urgency: self.urgency(bytes).unwrap_or(0.0),
         }
     }

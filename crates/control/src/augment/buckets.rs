@@ -101,10 +101,6 @@ impl<'a> Augmentation<'a> {
         };
         (count..self.len()).find(shared)
     }
-
-    pub(crate) fn bucket_bytes(&self, index: usize) -> u64 {
-        self.buckets.get(index).map_or(0, |bucket| bucket.bytes)
-    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,12 @@ use crate::augment::thresholds::{BandwidthHistory, BandwidthThresholds};
 use crate::bound::ErrorBound;
 use crate::decision::{Alternative, Decision};
 
-/// The largest uncertainty of a degree that holds it: a prediction that moves by more than half of
-/// the plot is followed however uncertain it is.
-const UNCERTAINTY_MAX: f64 = 0.5;
+/// The largest uncertainty of a degree that holds it: a prediction that moves further over the plot
+/// is followed however uncertain it is. A degree that was held for more would mostly be the first one.
+const UNCERTAINTY_MAX: f64 = 0.15;
+/// Fewest bytes of a read that say something about the bandwidth of a device: a shorter one takes
+/// the time of a request, whatever the bandwidth is.
+pub const MEASURED_BYTES_MIN: u64 = 1 << 20;
 
 /// The settings of one shared tier.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +25,8 @@ pub struct AugmentationConfig {
     pub probe_after_steps: u32,
     /// Most bytes of a probe.
     pub probe_bytes_max: u64,
+    /// Fewest bytes of a read that measures the bandwidth. A plan that reads fewer may have a probe.
+    pub measured_bytes_min: u64,
 }
 
 impl AugmentationConfig {
@@ -34,6 +39,7 @@ impl AugmentationConfig {
             band: 0.05,
             probe_after_steps: 3,
             probe_bytes_max: 4 << 20,
+            measured_bytes_min: MEASURED_BYTES_MIN,
         }
     }
 }
@@ -64,18 +70,21 @@ pub struct AugmentationRequest<'a> {
     pub buckets: &'a [Bucket],
     /// The error of the base representation, without any bucket.
     pub base_error: f64,
+    /// The bytes of the base that lie on the shared tier.
+    pub base_bytes: u64,
     /// The error bound that was asked for, if any.
     pub bound: Option<ErrorBound>,
     /// The predicted bandwidth, if there is a prediction.
     pub prediction: Option<BandwidthPrediction>,
 }
 
-/// A partial read of one bucket, by which the bandwidth is measured. Its bytes are not applied.
+/// A read of what the plan leaves out, by which the bandwidth is measured. Its bytes are not
+/// applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeRead {
     /// The index of the bucket, which is the first one on the shared tier that the plan leaves out.
     pub bucket: usize,
-    /// The bytes to be read from its beginning.
+    /// The bytes to be read from its beginning on, of buckets after it too if it has fewer.
     pub bytes: u64,
 }
 
@@ -96,7 +105,7 @@ pub struct AugmentationPlan {
     pub error: f64,
     /// Whether the bound is kept. It is not only if not even all buckets keep it.
     pub is_bound_kept: bool,
-    /// A read that only measures, where nothing else would be read from the tier.
+    /// A read that only measures, where too little else is read from the tier.
     pub probe: Option<ProbeRead>,
     /// The reason, as a sentence.
     pub reason: String,
@@ -164,7 +173,7 @@ impl AugmentationPolicy {
         if let (Some(bound), Some(_)) = (&request.bound, met) {
             buckets = augmentation.kept(buckets, bound);
         }
-        let probe = self.probe(&augmentation, buckets);
+        let probe = self.probe(request, &augmentation, buckets);
         AugmentationPlan {
             buckets,
             needed,
@@ -179,18 +188,28 @@ impl AugmentationPolicy {
         }
     }
 
-    /// A probe, if nothing of the tier is read and a measurement is wanted: at every step while the
-    /// thresholds are learnt, else after the configured number of steps.
-    fn probe(&self, augmentation: &Augmentation<'_>, buckets: usize) -> Option<ProbeRead> {
+    /// A probe, if the plan reads too little of the tier for a measurement and one is wanted: at
+    /// every step while the thresholds are learnt, else after the configured number of steps.
+    fn probe(
+        &self,
+        request: &AugmentationRequest<'_>,
+        augmentation: &Augmentation<'_>,
+        buckets: usize,
+    ) -> Option<ProbeRead> {
         let is_due = self.thresholds().is_none()
             || self.steps_unmeasured >= self.config.probe_after_steps.max(1);
-        if !is_due || augmentation.shared_bytes(buckets) > 0 {
+        let least = self.config.measured_bytes_min.max(1);
+        let shared = augmentation.shared_bytes(buckets);
+        let planned = request.base_bytes.saturating_add(shared);
+        if !is_due || planned >= least {
             return None;
         }
         let bucket = augmentation.next_shared(buckets)?;
-        let bytes = augmentation.bucket_bytes(bucket);
-        let bytes = bytes.min(self.config.probe_bytes_max.max(1));
-        Some(ProbeRead { bucket, bytes })
+        let left = augmentation.shared_bytes(augmentation.len()) - shared;
+        let bytes = left.min(self.config.probe_bytes_max.max(1));
+        // A small array measures nothing, even as a whole.
+        let is_enough = planned.saturating_add(bytes) >= least;
+        is_enough.then_some(ProbeRead { bucket, bytes })
     }
 
     /// The degree of this step. One that was applied before is kept until the new one is further
@@ -258,7 +277,7 @@ fn reason(
     }
     if let Some(ProbeRead { bucket, bytes }) = probe {
         text += &format!(
-            "; {bytes} bytes of bucket {bucket} are read as a probe, since nothing was measured"
+            "; {bytes} bytes from bucket {bucket} on are read as a probe, since nothing was measured"
         );
     }
     text

@@ -2,8 +2,10 @@
 //! without its corner cases.
 //!
 //! Priority, bytes, looseness of the bound and urgency each become a part in `0.0..=1.0`; the score
-//! is their mean, and the range makes it a weight. A mean and not a product, so that one small part
-//! does not take the others their effect, and the whole range is used.
+//! is a mean of them, and the range makes it a weight. A mean and not a product, so that one small
+//! part does not take the others their effect, and the whole range is used. The priority counts as
+//! much as the others together: the highest never gives less than the default weight, and the lowest
+//! never more.
 
 use crate::bound::ErrorBound;
 use crate::decision::{Alternative, Decision};
@@ -72,14 +74,13 @@ pub struct WeightFunction {
 
 impl WeightFunction {
     /// The function for a back end. `bytes_max` is the size of the largest read, such as all
-    /// buckets of an augmentation; larger ones count as this one. The four parts count equally,
-    /// since no measurement speaks for other coefficients.
+    /// buckets of an augmentation; larger ones count as this one.
     pub fn new(range: WeightRange, bytes_max: u64) -> Self {
         Self {
             range,
             bytes_max: bytes_max as f64,
             coefficients: WeightParts {
-                priority: 1.0,
+                priority: 3.0,
                 bytes: 1.0,
                 looseness: 1.0,
                 urgency: 1.0,
@@ -267,11 +268,21 @@ mod tests {
             (inputs(f64::NAN, 0, None, f64::NAN), 1),
             (inputs(f64::NEG_INFINITY, 0, None, -1.0), 1),
             (inputs(1.0, 0, Some(ErrorBound::psnr(f64::NAN)), 0.0), 1),
-            (inputs(f64::INFINITY, u64::MAX, None, f64::INFINITY), 316),
+            (inputs(f64::INFINITY, u64::MAX, None, f64::INFINITY), 464),
         ];
         for (inputs, expect) in table {
             assert_eq!(weight(&inputs), expect, "{inputs:?}");
         }
+    }
+
+    #[test]
+    fn the_highest_priority_never_has_less_than_the_default_and_the_lowest_never_more() {
+        let exact = Some(ErrorBound::nrmse(0.0));
+        assert_eq!(weight(&inputs(10.0, 0, exact, 0.0)), 100);
+        assert_eq!(
+            weight(&inputs(1.0, GIB, Some(ErrorBound::nrmse(1.0)), 1.0)),
+            100
+        );
     }
 
     #[test]

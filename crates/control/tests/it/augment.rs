@@ -3,7 +3,7 @@
 use barograph_control::{
     AugmentationConfig, AugmentationPlan, AugmentationPolicy, AugmentationRequest,
     BandwidthPrediction, BandwidthThresholds, Bucket, Decision, DecisionValue, ErrorBound,
-    ProbeRead,
+    MEASURED_BYTES_MIN, ProbeRead,
 };
 use proptest::prelude::*;
 
@@ -13,6 +13,8 @@ const MB: f64 = 1e6;
 fn configured() -> AugmentationConfig {
     AugmentationConfig {
         thresholds: Some(BandwidthThresholds::new(30.0 * MB, 120.0 * MB).unwrap()),
+        // The buckets here are tiny.
+        measured_bytes_min: 1,
         ..AugmentationConfig::learnt(0)
     }
 }
@@ -32,6 +34,7 @@ fn request(buckets: &[Bucket], bound: f64, megabytes: f64, half: f64) -> Augment
     AugmentationRequest {
         buckets,
         base_error: 0.1,
+        base_bytes: 0,
         bound: Some(ErrorBound::nrmse(bound)),
         prediction: Some(BandwidthPrediction {
             bandwidth: megabytes * MB,
@@ -114,8 +117,8 @@ fn a_degree_is_kept_until_the_prediction_leaves_its_uncertainty() {
         // A prediction without uncertainty moves by more than the band.
         (87.0, 0.0, 611),
         (93.0, 0.0, 700),
-        // However uncertain, half of the plot is followed.
-        (110.0, 1_000.0, 700),
+        // However uncertain, more than 0.15 of the plot is followed.
+        (105.0, 1_000.0, 700),
         (40.0, 1_000.0, 111),
         // A half width that is no number counts as unknown.
         (50.0, f64::NAN, 111),
@@ -182,6 +185,14 @@ fn a_probe_is_read_where_nothing_was_measured() {
         bytes: 30,
     };
     assert_eq!((plan.buckets, plan.probe), (1, Some(probe)));
+    // A probe goes on into the buckets after the one where it begins.
+    let longer = AugmentationConfig {
+        probe_bytes_max: 250,
+        ..configured()
+    };
+    let mut policy = AugmentationPolicy::new(longer);
+    let planned = probes(&mut policy, 3);
+    assert_eq!(planned, [None, None, Some(250)]);
     // Nothing lies on the shared tier: nothing can be measured.
     mixed.iter_mut().for_each(|bucket| bucket.tier = 1);
     let plan = policy.plan(&request(&mixed, 1e-2, 10.0, 1.0));
@@ -189,9 +200,47 @@ fn a_probe_is_read_where_nothing_was_measured() {
 }
 
 #[test]
+fn a_probe_is_also_read_where_too_little_is_read_to_measure() {
+    let mib = |mebibytes: f64| (mebibytes * f64::from(1 << 20)) as u64;
+    // The mebibytes of the base, of the first bucket, which the bound needs, and of the second one;
+    // those of the probe.
+    let table = [
+        (0.1, 0.1, 9.0, Some(4.0)),
+        (0.1, 0.1, 1.0, Some(1.0)),
+        (1.0, 0.1, 9.0, None),
+        (0.1, 1.0, 9.0, None),
+        // All of it would not be enough.
+        (0.1, 0.1, 0.7, None),
+    ];
+    for (base, first, second, expect) in table {
+        let bucket = |mebibytes, error_after| Bucket {
+            bytes: mib(mebibytes),
+            error_after,
+            tier: 0,
+        };
+        let buckets = [bucket(first, 1e-2), bucket(second, 1e-3)];
+        let request = AugmentationRequest {
+            base_bytes: mib(base),
+            ..request(&buckets, 1e-2, 10.0, 1.0)
+        };
+        let plan = AugmentationPolicy::new(AugmentationConfig::learnt(0)).plan(&request);
+        assert_eq!(plan.buckets, 1);
+        let expect = expect.map(|mebibytes| ProbeRead {
+            bucket: 1,
+            bytes: mib(mebibytes),
+        });
+        assert_eq!(plan.probe, expect, "{base} {first} {second}");
+    }
+}
+
+#[test]
 fn thresholds_are_learnt_by_probes_from_the_first_step_on() {
     let buckets = buckets();
-    let mut policy = AugmentationPolicy::new(AugmentationConfig::learnt(0));
+    let learnt = AugmentationConfig {
+        thresholds: None,
+        ..configured()
+    };
+    let mut policy = AugmentationPolicy::new(learnt);
     let mut steps = 0;
     while policy.thresholds().is_none() {
         let plan = policy.plan(&request(&buckets, 0.1, 100.0, 1.0));
@@ -257,6 +306,7 @@ proptest! {
     fn the_bound_is_kept_whatever_is_predicted(
         buckets in proptest::collection::vec(any_bucket(), 0..20),
         base_error in proptest::num::f64::ANY,
+        base_bytes in prop_oneof![0..2_000_000_u64, any::<u64>()],
         bound in prop_oneof![0.0..1.0_f64, proptest::num::f64::ANY],
         is_psnr in any::<bool>(),
         steps in proptest::collection::vec((any_prediction(), proptest::num::f64::ANY), 1..30),
@@ -269,7 +319,8 @@ proptest! {
         for (prediction, observed) in steps {
             policy.observe(observed);
             let bound = Some(bound);
-            let request = AugmentationRequest { buckets: &buckets, base_error, bound, prediction };
+            let request =
+                AugmentationRequest { buckets: &buckets, base_error, base_bytes, bound, prediction };
             let plan = policy.plan(&request);
             prop_assert!((0.0..=1.0).contains(&plan.degree));
             prop_assert!(plan.buckets >= plan.needed);
@@ -281,7 +332,10 @@ proptest! {
             }
             if let Some(probe) = plan.probe {
                 prop_assert!(probe.bucket >= plan.buckets && probe.bucket < buckets.len());
-                prop_assert!(probe.bytes >= 1 && probe.bytes <= buckets[probe.bucket].bytes);
+                let left = buckets[probe.bucket..].iter();
+                let left = left.fold(0, |sum: u64, bucket| sum.saturating_add(bucket.bytes));
+                prop_assert!(probe.bytes >= 1 && probe.bytes <= left);
+                prop_assert!(base_bytes < MEASURED_BYTES_MIN);
             }
         }
     }
