@@ -188,15 +188,27 @@ impl ControlShared {
         }
     }
 
+    /// Notes in their decisions that weights are set which were put off.
+    fn resume(&self, plans: &[u64]) {
+        for plan in plans {
+            let mut readers = self.readers();
+            let plan = readers.plan_of_all(*plan);
+            if let Some(weight) = plan.and_then(|plan| plan.weight.as_mut()) {
+                weight.resume();
+            }
+        }
+    }
+
     /// Does what is due. Returns the time of the next work, on the monotonic clock; `None` if there
     /// is none until somebody asks.
     fn step(&self, steps: &mut ControlSteps) -> Option<i64> {
         let now_ns = self.clock.monotonic_ns();
         if now_ns >= steps.look_ns && self.weights().is_held() {
             steps.look_ns = now_ns.saturating_add(LOOK_NS);
-            let ended = self.weights().step(now_ns);
-            if !ended.is_empty() {
-                self.mark(ended);
+            let found = self.weights().step(now_ns);
+            self.resume(&found.resumed);
+            if !found.ended.is_empty() {
+                self.mark(found.ended);
             }
         }
         let changes = self.readers().changes;

@@ -254,6 +254,13 @@ impl Decision {
         }
     }
 
+    /// Records that a decision that was put off is carried out now. Any other is left as it is.
+    pub fn resume(&mut self) {
+        if matches!(self.outcome, DecisionOutcome::Deferred { .. }) {
+            self.outcome = DecisionOutcome::Done;
+        }
+    }
+
     /// Records what was observed afterwards. A later observation replaces an earlier one.
     pub fn observe(&mut self, observed_ns: i64, measure: &str, before: f64, after: f64) {
         self.effect = Some(DecisionEffect {

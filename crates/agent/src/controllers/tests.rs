@@ -263,6 +263,32 @@ fn a_weight_ends_with_its_time_and_with_its_process() {
 }
 
 #[test]
+fn a_weight_that_was_put_off_is_told_when_it_is_set() {
+    let mut node = Node::new(&ControlConfig::default());
+    let pid = node.reader(USER);
+    let asker = asker(USER, Some(pid), true);
+    node.control.plan(&field(), &asker).unwrap();
+    // Another controller writes the file, and a new plan has to wait.
+    fs::write(node.path(WEIGHT), "333\n").unwrap();
+    let plan = node.control.plan(&field(), &asker).unwrap();
+    assert!(plan["weight"].is_null(), "{plan}");
+    let outcome = |node: &Node| {
+        let rows = node.rows(&asker);
+        let mut of_plan = rows.iter().filter(|row| plan["decision"] == row.plan);
+        let of_weight = of_plan.find(|row| row.controller == "weight");
+        of_weight.unwrap().outcome.clone()
+    };
+    assert_eq!(outcome(&node), "deferred");
+    let mut steps = std::mem::take(&mut node.steps);
+    for _ in 0..3 {
+        node.clock.advance(LOOK_NS);
+        node.control.step(&mut steps);
+    }
+    assert_eq!(outcome(&node), "done");
+    assert!(node.weight() > 100 && node.weight() != 333);
+}
+
+#[test]
 fn a_killed_agent_has_its_weights_restored_by_the_next() {
     let mut node = Node::new(&ControlConfig::default());
     let pid = node.reader(USER);
@@ -357,7 +383,7 @@ fn a_stranger_spoils_and_sees_nothing_of_others() {
         node.read(&user, 100.0 * MB, 1.0);
     }
     for _ in 0..50 {
-        node.read(&stranger, 1.0, 1.0);
+        node.read(&stranger, 2.0 * MB, 1.0);
     }
     let plan = node.control.plan(&field(), &user).unwrap();
     assert_eq!(plan["bandwidth"]["value"], 100.0 * MB);
@@ -377,6 +403,29 @@ fn a_stranger_spoils_and_sees_nothing_of_others() {
         all.iter().any(|row| row.user == USER.to_string()),
         "control sees all"
     );
+}
+
+#[test]
+fn a_short_read_measures_nothing_and_so_a_longer_one_is_asked_for() {
+    let node = Node::new(&ControlConfig::default());
+    let user = asker(USER, None, false);
+    for _ in 0..9 {
+        let (_, told) = node.read(&user, 1_000.0, 1.0);
+        assert_eq!(told["measured"], false);
+        let reason = told["reason"].as_str().unwrap();
+        assert!(reason.contains("too few to measure"), "{reason}");
+    }
+    // A reader without a bound and with a small base.
+    let mut small = field();
+    small["error"] = Json::Null;
+    small["base_bytes"] = json!(1_000);
+    let plan = node.control.plan(&small, &user).unwrap();
+    assert_eq!(
+        (&plan["buckets"], &plan["bytes"]),
+        (&json!(0), &json!(1_000))
+    );
+    assert_eq!(plan["bandwidth"]["basis"], "none");
+    assert_eq!(plan["probe"], json!({ "bucket": 0, "bytes": 4 << 20 }));
 }
 
 #[test]

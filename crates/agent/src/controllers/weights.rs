@@ -50,6 +50,14 @@ pub(super) struct EndedWeight {
     pub reason: String,
 }
 
+/// What a look at all leases has found.
+#[derive(Debug, Default)]
+pub(super) struct WeightsStep {
+    pub ended: Vec<EndedWeight>,
+    /// Plans whose weight was put off for another controller and is written now.
+    pub resumed: Vec<u64>,
+}
+
 struct HeldWeight {
     plan: u64,
     uid: Option<u32>,
@@ -186,28 +194,33 @@ impl Weights {
     }
 
     /// Looks at all leases: those that are over, or whose process has ended, are ended and
-    /// restored.
-    pub(super) fn step(&mut self, now_ns: i64) -> Vec<EndedWeight> {
-        let mut ended = Vec::new();
+    /// restored, and those that were put off are tried again.
+    pub(super) fn step(&mut self, now_ns: i64) -> WeightsStep {
+        let mut found = WeightsStep::default();
         let held = std::mem::take(&mut self.held);
         for mut one in held {
             let plan = one.plan;
             if !one.process.is_alive() {
                 let reason = format!("its process ended: {}", told(&one.lease.release()));
-                ended.push(EndedWeight { plan, reason });
+                found.ended.push(EndedWeight { plan, reason });
                 continue;
             }
+            let was_put_off = matches!(one.lease.state(), LeaseState::Contended { .. });
             let reason = match one.lease.step(now_ns) {
                 Ok(LeaseState::Ended(end)) => Some(told(end)),
+                Ok(LeaseState::Held(_)) if was_put_off => {
+                    found.resumed.push(plan);
+                    None
+                }
                 Ok(_) => None,
                 Err(error) => Some(error.to_string()),
             };
             match reason {
-                Some(reason) => ended.push(EndedWeight { plan, reason }),
+                Some(reason) => found.ended.push(EndedWeight { plan, reason }),
                 None => self.held.push(one),
             }
         }
-        ended
+        found
     }
 
     /// Whether there are leases, which have to be looked at.
