@@ -224,7 +224,7 @@ def test_files_go_to_s3_and_back(start: Start, tmp_path: Path, s3: Any) -> None:
     listed = s3.list_objects_v2(Bucket="images")["Contents"]
     assert [entry["Key"] for entry in listed] == ["in/empty.tif"]
     (reason,) = [row["reason"] for row in agent.rows("SELECT reason FROM actions WHERE state = 'dead'")]
-    assert "code 1" in reason
+    assert "none.tif" in reason and "there is no such file" in reason
     checked = baro("transfer", "check", "--config", agent.config)
     assert checked.returncode == 0 and "lab: s3://images/in" in checked.stdout, checked.stderr
     rule = "CREATE RULE r ON EVENT create THEN COPY '{{path}}' TO '{}:x'"

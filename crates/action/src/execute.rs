@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use barograph_model::cut;
+
 use crate::container::{ContainerRun, ContainerRuntime};
 use crate::job::{ActionJob, ActionWork, ExitRetry, JobPlace};
 use crate::mail::Mailer;
@@ -16,6 +18,11 @@ use crate::webhook::WebhookSender;
 
 /// Longest time that the command may take that ends a container.
 const CONTAINER_END_MAX: Duration = Duration::from_secs(30);
+
+/// How the reason begins of an action whose program has ended by itself.
+const ENDED: &str = "the program ended with code";
+/// Longest reason that a transfer gives for its failure; the rest is in its output.
+const SAID_BYTES_MAX: usize = 512;
 
 /// Does claimed actions. It is called from several threads.
 pub trait ActionExecutor: Send + Sync {
@@ -198,8 +205,23 @@ impl JobExecutor {
             input: &input,
             time_max: time_max(time_ns_max),
         };
-        self.run(run, &ExitRetry::None, stop)
+        as_it_said(self.run(run, &ExitRetry::None, stop))
     }
+}
+
+/// The outcome of a transfer with what its program has written last as the reason, where it ended by
+/// itself: the program is ours, and its text has the reason and the names of the files alone.
+fn as_it_said(mut outcome: ActionOutcome) -> ActionOutcome {
+    if let ActionOutcome::Failed(failure) = &mut outcome
+        && failure.reason.starts_with(ENDED)
+    {
+        let text = String::from_utf8_lossy(&failure.output);
+        let mut lines = text.lines().rev();
+        if let Some(said) = lines.find_map(|line| line.trim().strip_prefix("baro: ")) {
+            failure.reason = cut(said.to_owned(), SAID_BYTES_MAX);
+        }
+    }
+    outcome
 }
 
 fn time_max(ns: i64) -> Duration {
@@ -223,13 +245,12 @@ fn outcome(end: ProgramEnd, retry: &ExitRetry) -> ActionOutcome {
             let output = output(end);
             return ActionOutcome::Done { output };
         }
-        ProgramEnding::Code(code) if retry.has(code) => (
-            format!("the program ended with code {code}"),
-            RepeatWish::Later,
-        ),
         ProgramEnding::Code(code) => (
-            format!("the program ended with code {code}"),
-            RepeatWish::Never,
+            format!("{ENDED} {code}"),
+            match retry.has(code) {
+                true => RepeatWish::Later,
+                false => RepeatWish::Never,
+            },
         ),
         ProgramEnding::Signal(signal) => (
             format!("the program was ended by signal {signal}"),

@@ -43,6 +43,7 @@ use barograph_model::Clock;
 use barograph_stream::RunDir;
 use tracing::warn;
 
+pub use barograph_bridge::IngestFault;
 pub use config::{ApplicationsConfig, IntakeConfig};
 pub use counts::IngestCounts;
 use door::KnockSocket;

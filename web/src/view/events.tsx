@@ -180,7 +180,7 @@ function Begin() {
   );
 }
 
-const SIGNS: Readonly<Record<string, string>> = { live: "●", walking: "◐", troubled: "▲", failed: "▲" };
+const SIGNS: Readonly<Record<string, string>> = { live: "●", starting: "◐", walking: "◐", troubled: "▲", failed: "▲" };
 
 function Watches({ watches }: { watches: readonly Watch[] }) {
   return (

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_event::Collector;
-use barograph_intake::{EventSource, EventsRecorded};
+use barograph_intake::{EventSource, EventsRecorded, IngestFault};
 use barograph_model::{NS_PER_S, Sample};
 use barograph_stream::WatchesRow;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -83,6 +83,36 @@ impl Drop for SourceThread {
     }
 }
 
+/// The state of a watch whose source is not open yet.
+const STARTING: &str = "starting";
+
+/// Why a source is not open.
+struct Unopened {
+    /// The state of the watch until then.
+    state: &'static str,
+    trouble: String,
+}
+
+impl From<String> for Unopened {
+    fn from(trouble: String) -> Self {
+        let state = "failed";
+        Self { state, trouble }
+    }
+}
+
+impl From<IngestFault> for Unopened {
+    fn from(fault: IngestFault) -> Self {
+        match fault {
+            // Its history is being opened, or the disk is behind.
+            IngestFault::Busy(trouble) => Self {
+                state: STARTING,
+                trouble,
+            },
+            IngestFault::Refused(trouble) => trouble.into(),
+        }
+    }
+}
+
 /// The state of the thread.
 struct SourceLoop {
     shared: Arc<WatchShared>,
@@ -98,11 +128,12 @@ struct SourceLoop {
 
 impl SourceLoop {
     fn run(mut self) {
+        self.tell_unopened(STARTING, "");
         while !self.is_stopping() {
             match self.open() {
                 Ok((opened, first)) => self.serve(opened, first),
-                Err(trouble) => {
-                    self.tell_trouble(&trouble);
+                Err(unopened) => {
+                    self.tell_unopened(unopened.state, &unopened.trouble);
                     let until_ns = self.shared.clock.monotonic_ns() + OPEN_AGAIN_NS;
                     self.wait(None, until_ns);
                 }
@@ -119,9 +150,8 @@ impl SourceLoop {
 
     /// Opens the stream and the collector, which goes on after the last event that is recorded.
     /// Returns the number of that event as well.
-    fn open(&mut self) -> Result<(OpenedCollector, u64), String> {
-        let opened = self.shared.door.record(&self.source, Vec::new());
-        let opened = opened.map_err(|fault| fault.to_string())?;
+    fn open(&mut self) -> Result<(OpenedCollector, u64), Unopened> {
+        let opened = self.shared.door.record(&self.source, Vec::new())?;
         let recorded = opened.archive.as_deref().map(|dir| RecordedEvents {
             dir,
             node: self.shared.node(),
@@ -215,10 +245,10 @@ impl SourceLoop {
         }
     }
 
-    fn tell_trouble(&self, trouble: &str) {
+    fn tell_unopened(&self, state: &str, trouble: &str) {
         debug!(watch = self.spec.name, trouble, "a tree is not watched now");
         let row = WatchesRow {
-            state: "failed".into(),
+            state: state.into(),
             trouble: trouble.to_owned(),
             ..self.row()
         };
