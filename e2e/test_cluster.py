@@ -390,6 +390,7 @@ def test_an_address_at_which_nobody_answers_is_named(start: Start) -> None:
     assert "1 of 1 other nodes are connected" in advice
     assert "nobody answers at addresses of cluster.peers" in advice and f"{dead} (" in advice and f"{address} (" not in advice
     assert "no other node is known" not in advice
+    eventually(lambda: peer(a, "b")["state"] == "connected", "the other one knows it too")
     assert "nobody answers" not in a.out("doctor")
     # An agent comes to that address, and nothing is wrong any more.
     start("--node", "c", "--cluster", "rack", "--listen", dead, config=QUICK)
