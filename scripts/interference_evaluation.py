@@ -2,11 +2,11 @@
 writers of checkpoints (Table IV of the paper) on an emulated slow tier. `make interference-evaluation` builds what it
 needs first, and writes docs/evaluation/interference.md.
 
-    interference_evaluation.py [--rows none,storage,...] [--repeats 5] [--seconds 120] [--sweeps] [--publish]
+    interference_evaluation.py [--rows none,storage,...] [--repeats 5] [--seconds 60] [--sweeps] [--publish]
 
-It needs root, and two and a half hours with its defaults on a machine that does nothing else. The results are in
-target/interference/results.json, and with --publish in docs/evaluation/. The rows of all repeats take turns, so that
-a machine that changes changes all of them."""
+It needs root, and an hour and a quarter with its defaults and the sweeps, on a machine that does nothing else. The results are in
+target/interference/results.json, and with --publish in docs/evaluation/. Rows with the same writers are measured one after the other
+while these go on, in another order in each repeat: so a machine that changes changes all of them, and each meets all checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,15 @@ WRITERS = [(20.0, 76_800_000), (22.5, 51_200_000), (36.0, 51_200_000), (18.0, 10
 READER_PERIOD = 6.0
 HIGH_WEIGHT = 1000
 FIXED_DEGREE = 0.4
+# Bytes of a read for which the agent forecasts the bandwidth.
+FORECAST_BYTES = 48_000_000
 # Megabytes a second at which the agent's degree is 0 and 1, as in the paper's evaluation.
 THRESHOLDS = (30.0, 120.0)
 REASON_CHARACTERS_MAX = 240
-# From the start of the processes to their first work.
+# From the start of a process to its first work.
 LEAD_SECONDS = 1.5
+# Most nodes of a row, each with a disk, an agent, a reader and writers of its own.
+NODES_MAX = 4
 # How long processes may take to finish what they have begun when a run ends.
 LINGER_SECONDS_MAX = 60
 
@@ -71,10 +75,14 @@ class Row:
     is_package: bool = False
     error: float | None = None
     priority: int = 10
+    nodes: int = 1
+    # Whether the row is one of those that the evaluation is about, which have more runs.
+    is_main: bool = True
 
 
 def rows_of(names: list[str], sweeps: bool) -> list[Row]:
-    """The rows by name, or all; the sweeps are those of figures 13 and 14 of the paper."""
+    """The rows by name, or all; the sweeps are those of figures 13, 14 and 16 of the paper."""
+    cross = Row("", "", is_planned=True, is_main=False)
     rows = [
         Row("no-noise", "no noise", writers=0),
         Row("none", "no adaptivity"),
@@ -83,13 +91,14 @@ def rows_of(names: list[str], sweeps: bool) -> list[Row]:
         Row("cross-fixed", f"{FIXED_DEGREE:.0%} of the bytes and weight {HIGH_WEIGHT}", degree=FIXED_DEGREE, weight=HIGH_WEIGHT),
         Row("application", "application only, the agent plans", is_planned=True, may_weigh=False),
         Row("cross", "cross-layer, the agent plans and weighs", is_planned=True),
-        Row("cross-learnt", "the same with thresholds that it learns", is_planned=True, is_learning=True),
-        Row("package-none", "no adaptivity, with barograph.progressive, decoded", is_package=True),
-        Row("package-cross", "cross-layer, with barograph.progressive, decoded", is_planned=True, is_package=True),
+        replace(cross, name="cross-learnt", title="the same with thresholds that it learns", is_learning=True),
+        Row("package-none", "no adaptivity, with barograph.progressive, decoded", is_package=True, is_main=False),
+        replace(cross, name="package-cross", title="cross-layer, with barograph.progressive, decoded", is_package=True),
     ]
     swept = [
-        *(Row(f"priority-{p}", f"cross-layer, priority {p}, NRMSE 0.01", is_planned=True, error=1e-2, priority=p) for p in (1, 5, 10)),
-        *(Row(f"error-{e:.0e}", f"cross-layer, priority 10, NRMSE {e:g}", is_planned=True, error=e) for e in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)),
+        *(replace(cross, name=f"priority-{p}", title=f"cross-layer, priority {p}, NRMSE 0.01", error=1e-2, priority=p) for p in (1, 5, 10)),
+        *(replace(cross, name=f"error-{e:.0e}", title=f"cross-layer, priority 10, NRMSE {e:g}", error=e) for e in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)),
+        *(replace(cross, name=f"nodes-{n}", title=f"cross-layer, priority 10, NRMSE 0.01, {n} nodes", error=1e-2, nodes=n) for n in (2, NODES_MAX)),
     ]
     known = {row.name: row for row in rows + swept}
     unknown = [name for name in names if name not in known]
@@ -155,13 +164,16 @@ def planner(row: Row, tier: Tier) -> Iterator[str | None]:
     if not row.is_planned:
         yield None
         return
-    with agent.running(BARO, PLACE / f"agent-{row.name}.log", config_of(row, tier)) as names:
+    with agent.running(BARO, PLACE / f"agent-{row.name}-{Path(tier.device).name}.log", config_of(row, tier)) as names:
         yield f"{names['BAROGRAPH_RUN_DIR']}/control.sock"
 
 
 def config_of(row: Row, tier: Tier) -> str:
-    """The configuration of the agent for a row."""
+    """The configuration of the agent for a row: as an administrator writes it who knows the disk and how often it is
+    read. Loop devices are left out otherwise, since they lie on other disks."""
     text = f'[control]\nweights = "{"controllers" if row.may_weigh else "off"}"\n'
+    text += f"[interference]\ndevices = ['{Path(tier.device).name}']\nstep_seconds = {READER_PERIOD:g}\nread_bytes = {FORECAST_BYTES}\n"
+    text += f"[sources.disk]\nskip = []\nbandwidth_max = {{ '{Path(tier.device).name}' = {round(tier.disk.megabytes_per_second * 1e6)} }}\n"
     if not row.is_learning:
         low, high = (megabytes * 1e6 for megabytes in THRESHOLDS)
         text += f"[control.thresholds.{Path(tier.device).name}]\nlow = {low}\nhigh = {high}\n"
@@ -175,60 +187,124 @@ def processor_seconds() -> tuple[float, float]:
     return (sum(fields) - fields[3] - fields[4]) / ticks, sum(fields) / ticks
 
 
-def one_run(row: Row, tier: Tier, packed: Packed, options: argparse.Namespace) -> dict[str, Any]:
-    """Runs writers and reader together; returns their lines, with the load of the machine before and after."""
-    length = packed.ends[-1]
-    tier.groups.set_weight("reader", 100)
-    load, busy = [os.getloadavg()[0]], processor_seconds()
-    with planner(row, tier) as control:
-        if row.weight is not None:
-            tier.groups.set_weight("reader", row.weight)
+@dataclass(frozen=True)
+class Session:
+    """Rows that are measured one after the other beside the same writers, who go on meanwhile."""
+
+    rows: list[Row]
+
+    @property
+    def writers(self) -> int:
+        return self.rows[0].writers
+
+    @property
+    def nodes(self) -> int:
+        return self.rows[0].nodes
+
+    def rotated(self, repeat: int) -> list[Row]:
+        """The rows in the order of a repeat: each begins another time, and so meets other checkpoints."""
+        first = repeat % len(self.rows)
+        return self.rows[first:] + self.rows[:first]
+
+    def seconds(self, options: argparse.Namespace) -> float:
+        """Its length. Agents, if there are some, see the writers before the first row."""
+        return self.learning(options) + len(self.rows) * options.seconds
+
+    def learning(self, options: argparse.Namespace) -> float:
+        """Seconds before the first row."""
+        return options.learning if self.writers else 0.0
+
+
+def sessions_of(rows: list[Row]) -> list[Session]:
+    """The rows as sessions: those with other writers, or on other nodes, are in others."""
+    kinds = {(row.writers, row.nodes): None for row in rows}
+    return [Session([row for row in rows if (row.writers, row.nodes) == kind]) for kind in kinds]
+
+
+def run_session(session: Session, repeat: int, tiers: list[Tier], packed: Packed, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Runs writers and agents of all nodes, and the reader of each row in its turn; yields the lines of each row. Those
+    of a writer are those of this writer on all nodes, as far as they are of the row's time."""
+    with contextlib.ExitStack() as running:
+        controls = [
+            {config: running.enter_context(planner(row, tier)) for config, row in {config_of(row, tier): row for row in session.rows if row.is_planned}.items()}
+            for tier in tiers
+        ]
         begin = time.monotonic() + LEAD_SECONDS
-        end = begin + options.warm_up + options.seconds
-        times = {"begin": begin, "end": end}
-        reader = times | {
-            "group": str(tier.groups.folder / "reader"),
-            "path": str(tier.mount / "field.baro"),
-            "period_s": READER_PERIOD,
-            "bytes": length if row.degree == 1 else int(length * row.degree),
-            "ends": packed.ends,
-            "errors": packed.errors,
-            "control": control,
-            "is_package": row.is_package,
-            "error": row.error,
-            "priority": row.priority,
-        }
-        loads = [("reader", reader)]
-        for number, (period, size) in enumerate(WRITERS[: row.writers], 1):
-            group = str(tier.groups.folder / f"writer-{number}")
-            writer = {"group": group, "path": str(tier.mount / f"checkpoint-{number}"), "period_s": period, "bytes": size}
-            loads.append(("writer", times | writer))
-        lines = work(loads, end, options.python if row.is_package else sys.executable)
-    done = processor_seconds()
-    load.append(os.getloadavg()[0])
-    share = (done[0] - busy[0]) / max(done[1] - busy[1], 1e-9)
-    return {"row": row.name, "load": load, "processors_busy": share, "steps": lines[0], "writers": lines[1:]}
+        times = {"begin": begin, "end": begin + session.seconds(options)}
+        writers = [running.enter_context(started("writer", settings | times)) for tier in tiers for settings in writers_of(session.writers, tier)]
+        runs = []
+        for number, row in enumerate(session.rotated(repeat)):
+            start = session.learning(options) + number * options.seconds
+            sleep_until(begin + start - LEAD_SECONDS)
+            load, busy = [os.getloadavg()[0]], processor_seconds()
+            times = {"begin": begin + start, "end": begin + start + options.seconds}
+            readers = []
+            for tier, of_tier in zip(tiers, controls, strict=True):
+                tier.groups.set_weight("reader", 100 if row.weight is None else row.weight)
+                control = of_tier[config_of(row, tier)] if row.is_planned else None
+                python = options.python if row.is_package else sys.executable
+                readers.append(running.enter_context(started("reader", reader_of(row, tier, packed, control) | times, python)))
+            steps = [line for reader in readers for line in lines_of(reader, times["end"])]
+            done = processor_seconds()
+            load.append(os.getloadavg()[0])
+            share = (done[0] - busy[0]) / max(done[1] - busy[1], 1e-9)
+            runs.append({"row": row.name, "repeat": repeat, "start": start, "load": load, "processors_busy": share, "steps": steps})
+        written = [lines_of(writer, begin + session.seconds(options)) for writer in writers]
+    for run in runs:
+        of_writers = [[line for lines in written[number :: session.writers] for line in lines] for number in range(session.writers)]
+        run["writers"] = [[line for line in lines if 0 <= line["at"] - run["start"] < options.seconds] for lines in of_writers]
+        yield run
 
 
-def work(loads: list[tuple[str, dict[str, Any]]], end: float, python: str) -> list[list[dict[str, Any]]]:
-    """The lines of each process; the reader's are run by this Python."""
-    processes = [
-        subprocess.Popen(
-            [python if role == "reader" else sys.executable, LOAD, role, json.dumps(settings)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-        )
-        for role, settings in loads
-    ]
+def sleep_until(at: float) -> None:
+    """Waits for a time of the monotonic clock."""
+    time.sleep(max(0.0, at - time.monotonic()))
+
+
+def reader_of(row: Row, tier: Tier, packed: Packed, control: str | None) -> dict[str, Any]:
+    """What the reader of a row does."""
+    length = packed.ends[-1]
+    return {
+        "group": str(tier.groups.folder / "reader"),
+        "path": str(tier.mount / "field.baro"),
+        "period_s": READER_PERIOD,
+        "bytes": length if row.degree == 1 else int(length * row.degree),
+        "ends": packed.ends,
+        "errors": packed.errors,
+        "control": control,
+        "is_package": row.is_package,
+        "error": row.error,
+        "priority": row.priority,
+    }
+
+
+def writers_of(count: int, tier: Tier) -> list[dict[str, Any]]:
+    """What the writers of a node do."""
+    settings = []
+    for number, (period, size) in enumerate(WRITERS[:count], 1):
+        group = str(tier.groups.folder / f"writer-{number}")
+        settings.append({"group": group, "path": str(tier.mount / f"checkpoint-{number}"), "period_s": period, "bytes": size})
+    return settings
+
+
+@contextlib.contextmanager
+def started(role: str, settings: dict[str, Any], python: str = sys.executable) -> Iterator[subprocess.Popen]:
+    """A reader or a writer; it is killed at the end if it is still there."""
+    words = [python, LOAD, role, json.dumps(settings)]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     try:
-        # Their lines stay far below what a pipe holds.
-        texts = [process.communicate(timeout=max(1.0, end + LINGER_SECONDS_MAX - time.monotonic()))[0] for process in processes]
+        yield process
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    failed = [role for (role, _), process in zip(loads, processes, strict=True) if process.returncode != 0]
-    if failed:
-        raise RuntimeError(f"a {failed[0]} failed: what it says is above")
-    return [[json.loads(line) for line in text.splitlines()] for text in texts]
+        process.kill()
+        process.wait()
+
+
+def lines_of(process: subprocess.Popen, end: float) -> list[dict[str, Any]]:
+    """The lines of a process, which ends soon after a time. They stay far below what a pipe holds."""
+    text = process.communicate(timeout=max(1.0, end + LINGER_SECONDS_MAX - time.monotonic()))[0]
+    if process.returncode != 0:
+        raise RuntimeError("a reader or a writer failed: what it says is above")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def hindrance(row: Row, tier: Tier, packed: Packed, python: str) -> str | None:
@@ -273,9 +349,11 @@ def measure(rows: list[Row], options: argparse.Namespace) -> dict[str, Any]:
         "writers": WRITERS,
         "reader_period_s": READER_PERIOD,
         "thresholds": THRESHOLDS,
+        "forecast_bytes": FORECAST_BYTES,
         "seconds": options.seconds,
-        "warm_up_s": options.warm_up,
+        "learning_s": options.learning,
         "repeats": options.repeats,
+        "other_repeats": options.other_repeats,
         "processors": os.cpu_count(),
         "kernel": os.uname().release,
         "array": {"snapshots": options.snapshots, "ends": packed.ends, "errors": packed.errors},
@@ -283,23 +361,38 @@ def measure(rows: list[Row], options: argparse.Namespace) -> dict[str, Any]:
         "left_out": {},
         "runs": [],
     }
-    with slow_tier.running(PLACE / "tier", disk, groups) as tier:
-        results["groups_version"] = tier.groups.version
-        fill(tier, array)
+    with contextlib.ExitStack() as running:
+        tiers = [running.enter_context(slow_tier.running(PLACE / folder, disk, groups, group)) for folder, group in places()[: max(row.nodes for row in rows)]]
+        results["groups_version"] = tiers[0].groups.version
+        for tier in tiers:
+            fill(tier, array)
         for row in rows:
-            reason = hindrance(row, tier, packed, options.python)
+            reason = hindrance(row, tiers[0], packed, options.python)
             if reason:
                 results["left_out"][row.name] = reason
                 print(f"{row.title}: left out, {reason}", flush=True)
-        for repeat in range(options.repeats):
-            for row in rows:
-                if row.name not in results["left_out"]:
-                    run = one_run(row, tier, packed, options)
-                    results["runs"].append(run | {"repeat": repeat})
-                    print(interference_page.line_of(results, run, f"{repeat + 1}/{options.repeats} {row.title}"), flush=True)
-                    # Kept after each run: what was measured is not lost if a later one fails.
-                    write(PLACE / "results.json", as_text(results))
+        for repeat in range(max(options.repeats, options.other_repeats)):
+            repeated = [row for row in rows if repeat < repeats_of(row, options) and row.name not in results["left_out"]]
+            for session in sessions_of(repeated):
+                print(f"{', '.join(row.name for row in session.rotated(repeat))}: {session.seconds(options):.0f} s ...", flush=True)
+                for run in run_session(session, repeat, tiers[: session.nodes], packed, options):
+                    results["runs"].append(run)
+                    row = next(row for row in rows if row.name == run["row"])
+                    print(interference_page.line_of(results, run, f"{repeat + 1}/{repeats_of(row, options)} {row.title}"), flush=True)
+                # Kept after each session: what was measured is not lost if a later one fails.
+                write(PLACE / "results.json", as_text(results))
     return results
+
+
+def repeats_of(row: Row, options: argparse.Namespace) -> int:
+    """How often a row is measured."""
+    return options.repeats if row.is_main else options.other_repeats
+
+
+def places() -> list[tuple[str, str]]:
+    """The folder of each node's tier, and its control group."""
+    others = range(2, NODES_MAX + 1)
+    return [("tier", slow_tier.GROUP), *((f"tier-{number}", f"{slow_tier.GROUP}-{number}") for number in others)]
 
 
 def write(path: Path, text: str) -> None:
@@ -332,9 +425,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="", help="names of rows, with commas; without it all but the sweeps")
     parser.add_argument("--sweeps", action="store_true", help="also the rows over priority and error bound")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each row")
-    parser.add_argument("--seconds", type=float, default=120, help="seconds of a run that count")
-    parser.add_argument("--warm-up", type=float, default=36, help="seconds of a run before that")
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each row of the experiment")
+    parser.add_argument("--other-repeats", type=int, default=1, help="runs of the sweeps, and of rows with the package or learnt thresholds")
+    parser.add_argument("--seconds", type=float, default=60, help="seconds of a run")
+    parser.add_argument("--learning", type=float, default=150, help="seconds of writing before the first run, in which agents see the writers")
     parser.add_argument("--snapshots", type=int, default=78, help="states in the array, 1.5 MB each")
     parser.add_argument("--python", default=sys.executable, help="a Python that has the package barograph, with numpy")
     parser.add_argument("--publish", action="store_true", help="write docs/evaluation/interference.md and its data")
@@ -343,7 +437,7 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     wrong = [
         name
-        for name, least, most in (("repeats", 1, 1000), ("seconds", READER_PERIOD, 86400), ("warm_up", 0, 86400), ("snapshots", 1, 150))
+        for name, least, most in (("repeats", 1, 1000), ("other_repeats", 1, 1000), ("seconds", READER_PERIOD, 86400), ("learning", 0, 86400), ("snapshots", 1, 150))
         if not least <= getattr(options, name) <= most
     ]
     if wrong:
@@ -363,7 +457,8 @@ def main() -> None:
     if options.clean:
         groups = slow_tier.groups_here()
         if groups:
-            slow_tier.take_down(PLACE / "tier", groups)
+            for folder, group in places():
+                slow_tier.take_down(PLACE / folder, replace(groups, name=group))
         return
     rows = rows_of([name for name in options.rows.split(",") if name], options.sweeps)
     results = measure(rows, options)

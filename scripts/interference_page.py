@@ -27,11 +27,12 @@ programs write checkpoints beside it (Table IV of the paper), on one slow disk. 
 * **Writers** write {writers} MB every {periods} s, one MiB at a time, each in a control group of its own with the default weight. All begin at once.
 * **The reader** reads the beginning of the file in each step with 4 threads of one MiB: all of it ({size:.0f} MB), a fixed share, or what the agent plans. The time is that from the first request to the last answer.
   Decoding is not in it, but for the rows that say so, whose reader is that of the package of Python and goes through the page cache. It asks the agent as any program can (`POST /api/v1/control/plan`), and tells it afterwards what it got.
-  The agent reads nothing beyond the bound at {low:g} MB/s and all at {high:g} MB/s, as in the paper, where no row says otherwise. Without a bound, the base alone has to be read.
+  The agent's configuration names the disk, its bandwidth, and the period and bytes of a read to be forecast ({forecast:g} MB); it sees the writers for a while before the first row. It reads nothing beyond the bound at {low:g} MB/s and all at {high:g} MB/s, as in the paper, where no row says otherwise. Without a bound, the base alone has to be read.
 * **The array** is {snapshots} states of a Taylor-Green vortex on a grid of 64³, which its solver resolves ([examples/fields](../../examples/fields/fields.py)), each packed alone. Most of its bytes are the last bucket, which makes it exact; how far a bound
   reduces the bytes depends on the field.
-* A step or a checkpoint that takes longer than its period is not made up for, but counted as *late*. The first seconds of each run do not count, in which the agent sees the writers for the first time.
-* The repeats of all rows take turns. *±* is the standard deviation over all steps, in brackets are the least and the largest mean of a run.
+* **Nodes** of the rows for weak scaling (figure 16 of the paper) are each a disk, an agent, a reader and six writers of their own, all on this machine, whose processors they share.
+* A step or a checkpoint that takes longer than its period is not made up for, but counted as *late*.
+* Writers go on while rows are measured one after the other, in another order in each repeat: so each row meets other checkpoints each time. *±* is the standard deviation over all steps, in brackets are the least and the largest mean of a run.
 """
 
 UNMEASURED = """\
@@ -63,14 +64,9 @@ class RowFigures:
     refused: int
 
 
-def counted(lines: list[dict[str, Any]], warm_up: float) -> list[dict[str, Any]]:
-    """The lines that count."""
-    return [line for line in lines if line["at"] >= warm_up]
-
-
-def figures(runs: list[dict[str, Any]], warm_up: float) -> RowFigures | None:
+def figures(runs: list[dict[str, Any]]) -> RowFigures | None:
     """The figures of the runs of one row; None if they have too few steps."""
-    by_run = [steps for run in runs if (steps := counted(run["steps"], warm_up))]
+    by_run = [run["steps"] for run in runs if run["steps"]]
     steps = [step for steps in by_run for step in steps]
     if len(steps) < STEPS_MIN:
         return None
@@ -98,35 +94,35 @@ def figures(runs: list[dict[str, Any]], warm_up: float) -> RowFigures | None:
 def of_row(results: dict[str, Any], name: str) -> RowFigures | None:
     """The figures of a row by its name."""
     runs = [run for run in results["runs"] if run["row"] == name]
-    return figures(runs, results["warm_up_s"])
+    return figures(runs)
 
 
 def line_of(results: dict[str, Any], run: dict[str, Any], title: str) -> str:
     """One run in a line, for the screen, beside the latest row without noise."""
     load = f"load {run['load'][0]:.1f} before, {run['load'][1]:.1f} after, processors {run['processors_busy']:.0%} busy"
-    found = figures([run], results["warm_up_s"])
+    found = figures([run])
     if found is None:
         return f"{title}: too few steps; {load}"
     text = f"{title}: {found.steps} steps of {found.megabytes:.0f} MB, {found.mean:.2f} ± {found.deviation:.2f} s, longest {found.longest:.2f} s"
     text += f", {found.rate_mean:.0f} MB/s (least {found.rate_least:.0f})"
-    checkpoints = checkpoint_means([run], results["warm_up_s"])
+    checkpoints = checkpoint_means([run])
     if checkpoints:
         text += ", checkpoints " + " ".join(checkpoints) + " s"
     if found.refused:
         text += f", {found.refused} steps without the agent"
     quiet = [other for other in results["runs"] if other["row"] == "no-noise"]
-    beside = figures(quiet[-1:], results["warm_up_s"]) if run["row"] != "no-noise" else None
+    beside = figures(quiet[-1:]) if run["row"] != "no-noise" else None
     if beside:
         text += f"; no noise {beside.mean:.2f} s"
     return f"{text}; {load}"
 
 
-def checkpoint_means(runs: list[dict[str, Any]], warm_up: float) -> list[str]:
+def checkpoint_means(runs: list[dict[str, Any]]) -> list[str]:
     """Mean seconds of a checkpoint of each writer, or a dash."""
     most = max((len(run["writers"]) for run in runs), default=0)
     means = []
     for writer in range(most):
-        seconds = [line["seconds"] for run in runs for line in counted(run["writers"][writer], warm_up)]
+        seconds = [line["seconds"] for run in runs if writer < len(run["writers"]) for line in run["writers"][writer]]
         means.append(f"{statistics.fmean(seconds):.2f}" if seconds else "-")
     return means
 
@@ -175,7 +171,7 @@ def tables(results: dict[str, Any]) -> str:
     checkpoints, machine = [], []
     for row, _ in measured:
         runs = [run for run in results["runs"] if run["row"] == row["name"]]
-        means = checkpoint_means(runs, results["warm_up_s"])
+        means = checkpoint_means(runs)
         if means:
             checkpoints.append([row["title"], *means, *["-"] * (len(numbers) - len(means))])
         before, after = zip(*(run["load"] for run in runs), strict=True)
@@ -194,6 +190,7 @@ SETTINGS = {
     "writers": [[20.0, 76_800_000], [22.5, 51_200_000], [36.0, 51_200_000], [18.0, 102_400_000], [15.0, 102_400_000], [12.0, 102_400_000]],
     "reader_period_s": 6.0,
     "thresholds": [30.0, 120.0],
+    "forecast_bytes": 48_000_000,
     "array": {"snapshots": 78, "ends": [120_000_000]},
 }
 
@@ -210,6 +207,7 @@ def page(results: dict[str, Any] | None) -> str:
         periods=", ".join(f"{period:g}" for period, _ in of["writers"]),
         size=size / 1e6,
         snapshots=of["array"]["snapshots"],
+        forecast=of["forecast_bytes"] / 1e6,
         low=of["thresholds"][0],
         high=of["thresholds"][1],
     )
@@ -217,6 +215,7 @@ def page(results: dict[str, Any] | None) -> str:
         return text + UNMEASURED
     machine = (
         f"{results['processors']} processors, Linux {results['kernel']}, control groups of version {results['groups_version']}. "
-        f"{results['repeats']} runs of {results['seconds']:g} s a row, after {results['warm_up_s']:g} s that do not count."
+        f"{results['repeats']} runs of {results['seconds']:g} s a row, the first after {results['learning_s']:g} s of writing; "
+        f"{results['other_repeats']} of rows with the package, with learnt thresholds, and over priorities, error bounds and nodes."
     )
     return f"{text}\n## Figures\n\n{machine}\n\n{tables(results)}\n"

@@ -1,5 +1,6 @@
 """The programs of the interference experiment and the page of its results, without root and without a slow disk."""
 
+import contextlib
 import http.server
 import json
 import socketserver
@@ -209,8 +210,49 @@ def test_rows():
     assert {row.priority for row in swept if row.name.startswith("priority")} == {1, 5, 10}
     assert [row.name for row in evaluation.rows_of(["cross", "none"], sweeps=False)] == ["cross", "none"]
     assert evaluation.rows_of(["error-1e-03"], sweeps=False)[0].error == 1e-3
+    assert {row.nodes for row in swept} == {1, 2, evaluation.NODES_MAX} and not any(row.is_main for row in swept if "-1" in row.name)
     with pytest.raises(SystemExit, match="no row cros: choose of no-noise"):
         evaluation.rows_of(["cros"], sweeps=False)
+
+
+def test_sessions_have_the_rows_with_the_same_writers_in_turn():
+    rows = evaluation.rows_of(["no-noise", "none", "cross", "nodes-2", "storage"], sweeps=True)
+    sessions = evaluation.sessions_of(rows)
+    assert [[row.name for row in session.rows] for session in sessions] == [["no-noise"], ["none", "cross", "storage"], ["nodes-2"]]
+    options = types.SimpleNamespace(learning=150.0, seconds=60.0)
+    assert [session.seconds(options) for session in sessions] == [60, 150 + 180, 150 + 60]
+    assert [row.name for row in sessions[1].rotated(4)] == ["cross", "storage", "none"]
+
+
+def test_a_session_runs_readers_beside_writers_on_each_node(monkeypatch, tmp_path):
+    clock, set_to, begun = Clock(), [], []
+    groups = types.SimpleNamespace(folder=tmp_path, set_weight=lambda name, weight: set_to.append((name, weight)))
+    tiers = [evaluation.Tier(tmp_path / str(number), f"/dev/loop{number}", groups, evaluation.Disk()) for number in range(2)]
+
+    @contextlib.contextmanager
+    def started(role, settings, python=""):
+        begun.append((role, settings))
+        yield settings | {"role": role}
+
+    def lines_of(process, end):
+        clock.now = max(clock.now, end)
+        ats = [0.0] if process["role"] == "reader" else [0.0, 10.0, 12.0]
+        return [{"at": at, "path": process["path"]} for at in ats]
+
+    monkeypatch.setattr(evaluation, "time", clock)
+    monkeypatch.setattr(evaluation, "started", started)
+    monkeypatch.setattr(evaluation, "lines_of", lines_of)
+    rows = [evaluation.Row("a", "a", writers=2, nodes=2), evaluation.Row("b", "b", writers=2, weight=300, nodes=2)]
+    options = types.SimpleNamespace(learning=9.0, seconds=2.0, python="python")
+    runs = list(evaluation.run_session(evaluation.Session(rows), 1, tiers, PACKED, options))
+    assert [role for role, _ in begun] == ["writer"] * 4 + ["reader"] * 4
+    assert set_to == [("reader", 300)] * 2 + [("reader", 100)] * 2
+    begin = begun[0][1]["begin"]
+    assert [(settings["begin"] - begin, settings["end"] - begin) for _, settings in begun[4::2]] == [(9, 11), (11, 13)]
+    assert [(run["row"], run["start"], len(run["steps"])) for run in runs] == [("b", 9, 2), ("a", 11, 2)]
+    ats = [[[line["at"] for line in lines] for lines in run["writers"]] for run in runs]
+    assert ats == [[[10, 10]] * 2, [[12, 12]] * 2]
+    assert {line["path"] for line in runs[0]["writers"][0]} == {str(tmp_path / number / "checkpoint-1") for number in "01"}
 
 
 def test_configurations_of_the_agent():
@@ -219,6 +261,9 @@ def test_configurations_of_the_agent():
     assert rows["cross"] == {"weights": "controllers", "thresholds": {"loop3": {"low": 30e6, "high": 120e6}}}
     assert rows["application"]["weights"] == "off"
     assert rows["cross-learnt"] == {"weights": "controllers"}
+    whole = tomllib.loads(evaluation.config_of(evaluation.rows_of(["cross"], sweeps=False)[0], tier))
+    assert whole["interference"] == {"devices": ["loop3"], "step_seconds": 6, "read_bytes": 48_000_000}
+    assert whole["sources"]["disk"] == {"skip": [], "bandwidth_max": {"loop3": 120_000_000}}
 
 
 def step(at, seconds, size=120_000_000, nrmse=0.0, late=0, **more):
@@ -233,7 +278,7 @@ def results(*runs, left_out=None):
     rows = [row for row in evaluation.rows_of([], sweeps=False) if row.name in {run["row"] for run in runs} or row.name in (left_out or {})]
     return {
         **page.SETTINGS,
-        "seconds": 120, "warm_up_s": 6, "repeats": 2, "processors": 2, "kernel": "6.1", "groups_version": 1,
+        "seconds": 120, "learning_s": 150, "repeats": 2, "other_repeats": 1, "processors": 2, "kernel": "6.1", "groups_version": 1,
         "array": {"snapshots": 75, "ends": PACKED.ends, "errors": PACKED.errors},
         "rows": [evaluation.asdict(row) for row in rows],
         "left_out": left_out or {},
@@ -241,16 +286,16 @@ def results(*runs, left_out=None):
     }  # fmt: skip
 
 
-def test_figures_are_over_the_steps_that_count():
-    found = page.figures([run("none", step(0, 9), step(6, 2, late=1), step(12, 4)), run("none", step(6, 6, 60_000_000, 1e-3))], 6)
+def test_figures_are_over_the_steps_of_all_runs():
+    found = page.figures([run("none", step(6, 2, late=1), step(12, 4)), run("none", step(6, 6, 60_000_000, 1e-3)), run("none")])
     assert (found.steps, found.mean, found.longest, found.run_means, found.late) == (3, 4, 6, (3, 6), 1)
     assert found.deviation == pytest.approx(2)
     assert (found.rate_least, found.error, found.megabytes) == (10, (0.0, 1e-3), 100)
-    assert page.figures([run("none", step(0, 9), step(6, 2))], 6) is None
-    assert page.figures([], 6) is None
+    assert page.figures([run("none", step(6, 2))]) is None
+    assert page.figures([]) is None
 
 
-CHECKPOINTS = ([step(0, 9), step(20, 3), step(40, 5)], [], [step(22.5, 1)])
+CHECKPOINTS = ([step(20, 3), step(40, 5)], [], [step(22.5, 1)])
 
 
 def test_tables_have_rows_machine_and_what_was_left_out():
