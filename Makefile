@@ -15,7 +15,7 @@ DESTDIR ?=
 TESTED := --workspace --exclude barograph-python --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation tango-evaluation interference-evaluation web clean
+.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation tango-evaluation interference-evaluation clarisse-evaluation web clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,11 @@ tango-evaluation: ## measure packed arrays beside zfp, SZ3 and SPERR, and foreca
 interference-evaluation: ## as root, a reader beside six checkpoint writers on an emulated disk (ARGS=--sweeps); writes docs/evaluation/interference.md
 	$(CARGO) build --release --locked -p barograph --bin baro
 	$(PYTHON) scripts/interference_evaluation.py --publish $(ARGS)
+
+clarisse-evaluation: ## simulate policies of I/O scheduling; writes docs/evaluation/clarisse.md
+	mkdir -p target
+	$(CARGO) run --release --locked -p barograph-lab --example clarisse > target/clarisse.md
+	mv target/clarisse.md docs/evaluation/clarisse.md
 
 web: ## build the page into web/dist
 	cd web && npm ci && npm run build

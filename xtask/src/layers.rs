@@ -21,8 +21,6 @@ const ROWS: &[Row] = &[
     row("statement", &["model"]),
     row("insight", &["model", "statement"]),
     row("rule", &["model", "statement"]),
-    // Traces, replay and plots: what forecasts and policies are judged by.
-    row("lab", &["model", "forecast"]),
     // It runs as root: it imports no crate of this project, and no such crate imports it.
     row("helper", &[]),
     // Frames between nodes, and the two ends of a feed.
@@ -67,6 +65,8 @@ const ROWS: &[Row] = &[
     row("transfer", &["model", "action"]),
     // Policies of controllers, and the weights that carry them out: it knows no stream.
     row("control", &["model"]),
+    // Traces, replay, plots, a simulated storage: what forecasts and policies are judged by.
+    row("lab", &["model", "forecast", "control"]),
     row(
         "agent",
         &[
@@ -168,6 +168,12 @@ const HEAVY: &[Heavy] = &[
         name: "barograph-testing",
         owners: &[],
         tests: &["forecast", "source", "archive", "server", "agent"],
+    },
+    // A model checker.
+    Heavy {
+        name: "stateright",
+        owners: &[],
+        tests: &["control"],
     },
     Heavy {
         name: "plotters",

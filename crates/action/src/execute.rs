@@ -209,8 +209,8 @@ impl JobExecutor {
     }
 }
 
-/// The outcome of a transfer with what its program has written last as the reason, where it ended by
-/// itself: the program is ours, and its text has the reason and the names of the files alone.
+/// The outcome of a transfer with what its program has written last as the reason, where it ended
+/// by itself: the program is ours, and its text has the reason and the names of the files alone.
 fn as_it_said(mut outcome: ActionOutcome) -> ActionOutcome {
     if let ActionOutcome::Failed(failure) = &mut outcome
         && failure.reason.starts_with(ENDED)

@@ -6,8 +6,13 @@
 //! bandwidth of a device to a number of buckets, never fewer than the error bound needs, and a
 //! [`WeightFunction`] maps what is to be read to a weight. Both are pure, so that a simulation and
 //! the agent run the same code. A [`Decision`] records what a policy proposed, what limits made of
-//! it, what was done and what came of it. [`cgroup`] carries weights out: it is the one module that
-//! touches files.
+//! it, what was done and what came of it. [`cgroup`] carries weights out: it is the one module
+//! that touches files.
+//!
+//! What many processes agree on is CLARISSE's (its slides, and what they leave open): a
+//! [`SchedulePolicy`] says which phases of I/O may go on now, an [`EpochController`] changes
+//! the map of servers while members do I/O, and [`SlowServers`] finds a server that is slower
+//! than its peers.
 //!
 //! The crate stands alone because it is the boundary between proposals and the system: what is
 //! written to a control group is written here, and what was written can be restored.
@@ -16,7 +21,10 @@ mod augment;
 mod bound;
 pub mod cgroup;
 mod decision;
+mod epoch;
 mod error;
+mod schedule;
+mod slow;
 mod weight;
 
 pub use augment::{
@@ -29,7 +37,18 @@ pub use decision::{
     Alternative, ControlMode, Decision, DecisionEffect, DecisionLimit, DecisionOutcome,
     DecisionValue,
 };
+pub use epoch::{
+    ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,
+    EpochChange, EpochController, EpochMember, EpochRecord, EpochServer, EpochTimes, MemberOutput,
+    OperationStart, ProcessId, ProcessWord, ServerAnswer, ServerMap,
+};
 pub use error::ControlError;
+pub use schedule::{
+    AdaptiveConfig, ApplicationHistory, BeginRefusal, IoPhase, IoScheduler, PhaseBegin, PhaseGrant,
+    PhasePeriod, PhaseState, SchedulePlan, SchedulePolicy, ScheduleState, SchedulerConfig,
+    SchedulerCounts, offered_load,
+};
+pub use slow::{ServerSample, SlowConfig, SlowServer, SlowServers};
 pub use weight::{
     PaperCorners, PaperWeight, WeightFunction, WeightInputs, WeightParts, WeightProposal,
     WeightRange, limit_of_weight, urgency_of_deadline,

@@ -1,9 +1,10 @@
-//! The laboratory that evaluates forecasts and interval policies.
+//! The laboratory that evaluates forecasts, interval policies and policies of I/O scheduling.
 //!
 //! A [`Trace`] has the true values of streams, tick by tick: recorded (`traces/`), made
 //! ([`generate`]) or read from files of other programs ([`Trace::parse`]). [`replay`](mod@replay)
 //! lets a policy look at a trace at some ticks, and counts the cost of these looks and the share of
-//! time in which the policy's values between them were right. Nothing here reads a clock or a file:
+//! time in which the policy's values between them were right. [`storage`] has applications compute
+//! and do I/O under a policy that schedules them. Nothing here reads a clock or a file:
 //! bytes are arguments, results are plain data.
 
 pub mod accuracy;
@@ -19,6 +20,7 @@ pub mod page;
 pub mod plot;
 pub mod record;
 mod report;
+pub mod storage;
 pub mod suite;
 mod trace;
 

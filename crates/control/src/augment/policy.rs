@@ -5,8 +5,9 @@ use crate::augment::thresholds::{BandwidthHistory, BandwidthThresholds};
 use crate::bound::ErrorBound;
 use crate::decision::{Alternative, Decision};
 
-/// The largest uncertainty of a degree that holds it: a prediction that moves further over the plot
-/// is followed however uncertain it is. A degree that was held for more would mostly be the first one.
+/// The largest uncertainty of a degree that holds it: a prediction that moves further over the
+/// plot is followed however uncertain it is. A degree that was held for more would mostly be
+/// the first one.
 const UNCERTAINTY_MAX: f64 = 0.15;
 /// Fewest bytes of a read that say something about the bandwidth of a device: a shorter one takes
 /// the time of a request, whatever the bandwidth is.
@@ -25,7 +26,8 @@ pub struct AugmentationConfig {
     pub probe_after_steps: u32,
     /// Most bytes of a probe.
     pub probe_bytes_max: u64,
-    /// Fewest bytes of a read that measures the bandwidth. A plan that reads fewer may have a probe.
+    /// Fewest bytes of a read that measures the bandwidth. A plan that reads fewer may
+    /// have a probe.
     pub measured_bytes_min: u64,
 }
 
@@ -78,8 +80,8 @@ pub struct AugmentationRequest<'a> {
     pub prediction: Option<BandwidthPrediction>,
 }
 
-/// A read of what the plan leaves out, by which the bandwidth is measured. Its bytes are not
-/// applied.
+/// A read of what the plan leaves out, by which the bandwidth is measured. Its bytes
+/// are not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeRead {
     /// The index of the bucket, which is the first one on the shared tier that the plan leaves out.

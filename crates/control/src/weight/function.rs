@@ -4,8 +4,8 @@
 //! Priority, bytes, looseness of the bound and urgency each become a part in `0.0..=1.0`; the score
 //! is a mean of them, and the range makes it a weight. A mean and not a product, so that one small
 //! part does not take the others their effect, and the whole range is used. The priority counts as
-//! much as the others together: the highest never gives less than the default weight, and the lowest
-//! never more.
+//! much as the others together: the highest never gives less than the default weight, and the
+//! lowest never more.
 
 use crate::bound::ErrorBound;
 use crate::decision::{Alternative, Decision};
@@ -15,8 +15,8 @@ use crate::weight::range::WeightRange;
 const PRIORITY_MIN: f64 = 1.0;
 /// The highest priority (Tango, section IV-A).
 const PRIORITY_MAX: f64 = 10.0;
-/// The bytes below which the size of a read makes little difference, since its latency is that of
-/// one request.
+/// The bytes below which the size of a read makes little difference, since its latency is that
+/// of one request.
 const BYTES_UNIT: f64 = (1 << 20) as f64;
 
 /// What a weight depends on.

@@ -319,8 +319,13 @@ proptest! {
         for (prediction, observed) in steps {
             policy.observe(observed);
             let bound = Some(bound);
-            let request =
-                AugmentationRequest { buckets: &buckets, base_error, base_bytes, bound, prediction };
+            let request = AugmentationRequest {
+                buckets: &buckets,
+                base_error,
+                base_bytes,
+                bound,
+                prediction,
+            };
             let plan = policy.plan(&request);
             prop_assert!((0.0..=1.0).contains(&plan.degree));
             prop_assert!(plan.buckets >= plan.needed);

@@ -3,4 +3,5 @@
 mod exercise;
 mod figures;
 mod plots;
+mod storage;
 mod traces;

@@ -1,0 +1,68 @@
+//! A server: it serves operations of its fence's epoch and of later ones.
+
+use super::{ControllerMessage, ControllerWord, ProcessWord};
+
+/// The fence of a server. It has to be on disk before a fence is answered: one that was
+/// forgotten by a restart would let old operations pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EpochServer {
+    term: u64,
+    fence: u64,
+}
+
+/// What comes of an operation at a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ServerAnswer {
+    /// It is served.
+    Served,
+    /// It is not: it is of an epoch before the fence.
+    Fenced {
+        /// The epoch of the fence.
+        fence: u64,
+    },
+}
+
+impl EpochServer {
+    /// A server with the fence that it has kept.
+    pub fn new(fence: u64) -> Self {
+        Self { term: 0, fence }
+    }
+
+    /// The first epoch that is served.
+    pub fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// Takes in a message of a controller, and returns the answer. If the fence has moved, it is
+    /// saved before the answer is sent.
+    pub fn hear(&mut self, message: &ControllerMessage) -> Option<ProcessWord> {
+        if message.term < self.term {
+            return None;
+        }
+        self.term = message.term;
+        match &message.what {
+            ControllerWord::Fence { epoch } => {
+                self.fence = self.fence.max(*epoch);
+                // A fence that is further answers as well: nothing before it is served.
+                Some(ProcessWord::Fenced { epoch: *epoch })
+            }
+            ControllerWord::Switch { map } => {
+                self.fence = self.fence.max(map.epoch);
+                None
+            }
+            ControllerWord::Prepare { .. } | ControllerWord::Abort { .. } => None,
+        }
+    }
+
+    /// Decides about an operation. One of a later epoch than the fence shows that all servers were
+    /// fenced, and moves the fence.
+    pub fn serve(&mut self, epoch: u64) -> ServerAnswer {
+        match epoch < self.fence {
+            true => ServerAnswer::Fenced { fence: self.fence },
+            false => {
+                self.fence = epoch;
+                ServerAnswer::Served
+            }
+        }
+    }
+}

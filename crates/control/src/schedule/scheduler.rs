@@ -1,0 +1,362 @@
+//! The scheduler of one storage: it knows the phases that have begun, asks the policy, and gives
+//! grants for a time.
+//!
+//! A grant is a lease. Who has one tells now and then that it is still at work and how much it has
+//! done; who does not is taken for dead, so that nobody waits for it. Who waits for longer than it
+//! wants to goes on without a grant, and says so: then it counts as one that is served, and the
+//! policy knows what shares the storage. Nobody is held up by a policy that starves it: who has
+//! waited for too long is served beside the others, and that is counted.
+
+use std::collections::BTreeMap;
+
+use super::{
+    ApplicationHistory, IoPhase, PhaseGrant, SchedulePlan, SchedulePolicy, ScheduleState,
+    offered_load, seconds,
+};
+
+/// Most applications whose past is known; of those without a phase, the one that was seen least
+/// recently is forgotten.
+const APPLICATIONS_MAX: usize = 4_096;
+
+/// The settings of a scheduler.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SchedulerConfig {
+    /// The rule by which phases share the storage.
+    pub policy: SchedulePolicy,
+    /// Bytes/s of the storage when one phase alone uses it.
+    pub bandwidth: f64,
+    /// The time in ns after which a phase of which nothing was heard has ended.
+    pub lease_ns: i64,
+    /// A phase that has waited so many times as long as it takes alone, and for
+    /// [`Self::starved_ns`], is served beside the others.
+    pub starved_slowdown: f64,
+    /// See [`Self::starved_slowdown`].
+    pub starved_ns: i64,
+    /// Most phases at a time.
+    pub phases_max: usize,
+    /// Most phases of one user at a time.
+    pub phases_of_user_max: usize,
+}
+
+impl SchedulerConfig {
+    /// The usual bounds, for a policy and a storage: leases of 10 s, and help for who has waited
+    /// 100 times as long as it takes alone, and for a minute.
+    pub fn new(policy: SchedulePolicy, bandwidth: f64) -> Self {
+        Self {
+            policy,
+            bandwidth,
+            lease_ns: 10_000_000_000,
+            starved_slowdown: 100.0,
+            starved_ns: 60_000_000_000,
+            phases_max: 10_000,
+            phases_of_user_max: 1_000,
+        }
+    }
+}
+
+/// A phase that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseBegin {
+    /// Its application.
+    pub application: u64,
+    /// The user of the application.
+    pub user: u32,
+    /// The bytes that it will read and write, as far as it knows.
+    pub bytes: Option<u64>,
+    /// 1 to 10, 10 for the most important application.
+    pub priority: u8,
+}
+
+/// Why a phase is not scheduled: its I/O goes on as if there were no scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeginRefusal {
+    /// The user has too many phases.
+    TooManyOfUser,
+    /// There are too many phases.
+    TooMany,
+}
+
+/// What a phase may do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PhaseState {
+    /// It may do I/O with this share until then, and longer if it tells of itself before.
+    Granted {
+        /// Its share of the storage.
+        share: f64,
+        /// The time at which the grant ends.
+        until_ns: i64,
+    },
+    /// It waits, and is forgotten at this time if nothing is heard of it.
+    Waiting {
+        /// The time at which it is forgotten.
+        until_ns: i64,
+    },
+    /// The scheduler does not know it: it has ended, or its lease was over.
+    Unknown,
+}
+
+/// Numbers of what has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedulerCounts {
+    /// Phases that have begun.
+    pub begun: u64,
+    /// Phases that have ended by themselves.
+    pub ended: u64,
+    /// Phases of which nothing was heard any more.
+    pub expired: u64,
+    /// Phases that were not scheduled, since there were too many.
+    pub refused: u64,
+    /// Phases that went on without a grant.
+    pub went_alone: u64,
+    /// Phases that were served beside others since they had waited for too long.
+    pub starved: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    phase: IoPhase,
+    user: u32,
+    until_ns: i64,
+    /// Whether it does I/O whatever the policy says.
+    is_alone: bool,
+    is_starved: bool,
+}
+
+/// The scheduler of one storage.
+#[derive(Clone, Debug)]
+pub struct IoScheduler {
+    config: SchedulerConfig,
+    phases: BTreeMap<u64, Held>,
+    histories: BTreeMap<u64, (ApplicationHistory, i64)>,
+    plan: SchedulePlan,
+    last_id: u64,
+    counts: SchedulerCounts,
+}
+
+impl IoScheduler {
+    /// A scheduler without phases.
+    pub fn new(config: SchedulerConfig) -> Self {
+        Self {
+            config,
+            phases: BTreeMap::new(),
+            histories: BTreeMap::new(),
+            plan: SchedulePlan {
+                grants: Vec::new(),
+                until_ns: None,
+                is_new_turn: false,
+                by: config.policy.name(),
+            },
+            last_id: 0,
+            counts: SchedulerCounts::default(),
+        }
+    }
+
+    /// What has happened so far.
+    pub fn counts(&self) -> SchedulerCounts {
+        self.counts
+    }
+
+    /// The plan that holds.
+    pub fn current(&self) -> &SchedulePlan {
+        &self.plan
+    }
+
+    /// Begins a phase, and returns its number.
+    ///
+    /// # Errors
+    ///
+    /// It is not scheduled, and its I/O goes on.
+    pub fn begin(&mut self, begin: &PhaseBegin, now_ns: i64) -> Result<u64, BeginRefusal> {
+        let of_user = self
+            .phases
+            .values()
+            .filter(|it| it.user == begin.user)
+            .count();
+        let refusal = match () {
+            () if of_user >= self.config.phases_of_user_max => Some(BeginRefusal::TooManyOfUser),
+            () if self.phases.len() >= self.config.phases_max => Some(BeginRefusal::TooMany),
+            () => None,
+        };
+        if let Some(refusal) = refusal {
+            self.counts.refused += 1;
+            return Err(refusal);
+        }
+        let history = self.history(begin.application, now_ns);
+        history.begin(seconds(now_ns));
+        let period = history.period();
+        self.last_id += 1;
+        self.counts.begun += 1;
+        let id = self.last_id;
+        let held = Held {
+            phase: IoPhase {
+                id,
+                application: begin.application,
+                begun_ns: now_ns,
+                bytes: begin.bytes,
+                bytes_done: 0,
+                granted_ns: None,
+                waiting_ns: now_ns,
+                priority: begin.priority,
+                period,
+            },
+            user: begin.user,
+            until_ns: now_ns.saturating_add(self.config.lease_ns),
+            is_alone: false,
+            is_starved: false,
+        };
+        self.phases.insert(id, held);
+        self.replan(now_ns);
+        Ok(id)
+    }
+
+    /// Takes in that a phase is still there, how much it has done, and whether it does I/O without
+    /// a grant; returns what it may do.
+    pub fn renew(&mut self, id: u64, bytes_done: u64, is_alone: bool, now_ns: i64) -> PhaseState {
+        let until_ns = now_ns.saturating_add(self.config.lease_ns);
+        let Some(held) = self.phases.get_mut(&id) else {
+            return PhaseState::Unknown;
+        };
+        held.until_ns = until_ns;
+        held.phase.bytes_done = held.phase.bytes_done.max(bytes_done);
+        if is_alone && !held.is_alone {
+            held.is_alone = true;
+            self.counts.went_alone += 1;
+            self.replan(now_ns);
+        }
+        self.state(id)
+    }
+
+    /// What a phase may do.
+    pub fn state(&self, id: u64) -> PhaseState {
+        let Some(held) = self.phases.get(&id) else {
+            return PhaseState::Unknown;
+        };
+        let until_ns = held.until_ns;
+        match self.plan.grants.iter().find(|grant| grant.id == id) {
+            Some(grant) => PhaseState::Granted {
+                share: grant.share,
+                until_ns,
+            },
+            None => PhaseState::Waiting { until_ns },
+        }
+    }
+
+    /// Ends a phase. One that is not known any more changes nothing: it was ended twice, or its
+    /// lease was over.
+    pub fn end(&mut self, id: u64, bytes_done: u64, now_ns: i64) {
+        let Some(held) = self.phases.remove(&id) else {
+            return;
+        };
+        self.counts.ended += 1;
+        let alone_s = held.phase.bytes_done.max(bytes_done) as f64 / self.config.bandwidth;
+        let history = self.history(held.phase.application, now_ns);
+        history.end(seconds(now_ns), alone_s);
+        self.replan(now_ns);
+    }
+
+    /// Does what is due at a time; returns the time of the next step, `None` without phases.
+    pub fn step(&mut self, now_ns: i64) -> Option<i64> {
+        let before = self.phases.len();
+        self.phases.retain(|_, held| held.until_ns > now_ns);
+        let expired = before - self.phases.len();
+        self.counts.expired += expired as u64;
+        let is_due = self
+            .plan
+            .until_ns
+            .is_some_and(|until_ns| now_ns >= until_ns);
+        let is_starving = self
+            .phases
+            .values()
+            .any(|held| self.is_starving(held, now_ns));
+        if expired > 0 || is_due || is_starving {
+            self.replan(now_ns);
+        }
+        let leases = self.phases.values().map(|held| held.until_ns);
+        leases.chain(self.plan.until_ns).min()
+    }
+
+    fn is_starving(&self, held: &Held, now_ns: i64) -> bool {
+        let phase = &held.phase;
+        let waited_ns = now_ns.saturating_sub(phase.waiting_ns);
+        let slowdown = phase.slowdown(now_ns, self.config.bandwidth);
+        !held.is_starved
+            && phase.granted_ns.is_none()
+            && waited_ns >= self.config.starved_ns
+            && slowdown >= self.config.starved_slowdown
+    }
+
+    fn replan(&mut self, now_ns: i64) {
+        let phases: Vec<IoPhase> = self
+            .phases
+            .values()
+            .map(|held| held.phase.clone())
+            .collect();
+        let histories = self.histories.values().map(|(history, _)| history);
+        let plan = self.config.policy.plan(&ScheduleState {
+            now_ns,
+            bandwidth: self.config.bandwidth,
+            phases: &phases,
+            offered_load: offered_load(histories),
+        });
+        self.plan = plan;
+        let starving = self.phases.iter();
+        let starving = starving.filter(|(_, held)| self.is_starving(held, now_ns));
+        let starving: Vec<u64> = starving.map(|(id, _)| *id).collect();
+        for id in starving {
+            if let Some(held) = self.phases.get_mut(&id) {
+                held.is_starved = true;
+                self.counts.starved += 1;
+            }
+        }
+        self.add_beside();
+        for held in self.phases.values_mut() {
+            held.phase.follow(&self.plan, now_ns);
+        }
+    }
+
+    /// Adds grants for those who do I/O whatever the policy says, each with the share of one.
+    fn add_beside(&mut self) {
+        let is_beside = |held: &&Held| held.is_alone || held.is_starved;
+        let beside = self
+            .phases
+            .values()
+            .filter(is_beside)
+            .map(|held| held.phase.id);
+        let granted = |id: &u64| self.plan.grants.iter().any(|grant| grant.id == *id);
+        let beside: Vec<u64> = beside.filter(|id| !granted(id)).collect();
+        let (planned, added) = (self.plan.grants.len() as f64, beside.len() as f64);
+        if beside.is_empty() {
+            return;
+        }
+        let all = planned + added;
+        self.plan
+            .grants
+            .iter_mut()
+            .for_each(|grant| grant.share *= planned / all);
+        let share = 1.0 / all;
+        self.plan
+            .grants
+            .extend(beside.into_iter().map(|id| PhaseGrant { id, share }));
+    }
+
+    fn history(&mut self, application: u64, now_ns: i64) -> &mut ApplicationHistory {
+        let is_known = self.histories.contains_key(&application);
+        if !is_known && self.histories.len() >= APPLICATIONS_MAX {
+            let active = |id: &u64| {
+                self.phases
+                    .values()
+                    .any(|held| held.phase.application == *id)
+            };
+            let idle = self.histories.iter().filter(|(id, _)| !active(id));
+            let oldest = idle
+                .min_by_key(|(_, (_, seen_ns))| *seen_ns)
+                .map(|(id, _)| *id);
+            if let Some(oldest) = oldest {
+                self.histories.remove(&oldest);
+            }
+        }
+        let (history, seen_ns) = self.histories.entry(application).or_default();
+        *seen_ns = now_ns;
+        history
+    }
+}

@@ -1,0 +1,205 @@
+//! Changes of a map of servers, step by step.
+
+use std::collections::BTreeSet;
+
+use barograph_control::{
+    ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,
+    EpochController, EpochMember, EpochRecord, EpochTimes, OperationStart, ProcessWord, ServerMap,
+};
+
+const MS: i64 = 1_000_000;
+const TIMES: EpochTimes = EpochTimes {
+    drain_ns: 300 * MS,
+    repeat_ns: 40 * MS,
+};
+const PATIENCE_NS: i64 = 500 * MS;
+
+/// A controller whose record is always taken at once.
+struct Lead(EpochController);
+
+impl Lead {
+    fn new(members: std::ops::Range<u64>) -> Self {
+        let servers = BTreeSet::from([1, 2, 3]);
+        let map = ServerMap { epoch: 7, servers };
+        let record = EpochRecord {
+            term: 4,
+            map,
+            last_epoch: 9,
+            change: None,
+        };
+        let (controller, _) = EpochController::take_over(5, record, members, TIMES);
+        let mut lead = Self(controller);
+        lead.0.saved(true, 0);
+        lead
+    }
+
+    /// Does what a save leads to, and returns what is sent and told.
+    fn settle(&mut self, outputs: Vec<ControllerOutput>, now_ns: i64) -> Vec<ControllerOutput> {
+        let mut rest = Vec::new();
+        for output in outputs {
+            match output {
+                ControllerOutput::Save(_) => {
+                    let after = self.0.saved(true, now_ns);
+                    rest.extend(self.settle(after, now_ns));
+                }
+                output => rest.push(output),
+            }
+        }
+        rest
+    }
+}
+
+#[test]
+fn a_change_prepares_fences_and_switches() {
+    let mut lead = Lead::new(0..2);
+    let change = lead.0.change(BTreeSet::from([1, 2])).unwrap();
+    let told = lead.settle(change, 0);
+    // The number after the last one, which was aborted.
+    assert_eq!(
+        (
+            told.len(),
+            lead.0.record().change.as_ref().unwrap().map.epoch
+        ),
+        (2, 10)
+    );
+    assert_eq!(lead.0.change(BTreeSet::from([1])), Err(ChangeRefusal::Busy));
+    let drained = ProcessWord::Drained { epoch: 10 };
+    let suspended = ProcessWord::Suspended {
+        epoch: 10,
+        running: 3,
+    };
+    assert_eq!(lead.0.hear_member(0, &suspended, 1), []);
+    assert_eq!(lead.0.hear_member(0, &drained, 2), []);
+    let outputs = lead.0.hear_member(1, &drained, 3);
+    let told = lead.settle(outputs, 3);
+    // The servers of both maps are fenced.
+    assert_eq!(told.len(), 3);
+    let fenced = ProcessWord::Fenced { epoch: 10 };
+    assert_eq!(lead.0.hear_server(1, &fenced), []);
+    assert_eq!(lead.0.hear_server(2, &fenced), []);
+    assert_eq!(lead.0.hear_server(3, &ProcessWord::Fenced { epoch: 9 }), []);
+    assert_eq!(lead.0.record().map.epoch, 7);
+    // Nobody knows whether the third one serves, until it is gone for certain.
+    let outputs = lead.0.server_gone(3);
+    let told = lead.settle(outputs, 4);
+    let map = ServerMap {
+        epoch: 10,
+        servers: BTreeSet::from([1, 2]),
+    };
+    assert_eq!(
+        told.last(),
+        Some(&ControllerOutput::Ended(ChangeEnd::Switched(map)))
+    );
+    assert!(lead.0.is_idle());
+    assert_eq!(
+        lead.0.change(BTreeSet::from([1, 2])),
+        Err(ChangeRefusal::Unchanged)
+    );
+    assert_eq!(
+        lead.0.change(BTreeSet::new()),
+        Err(ChangeRefusal::NoServers)
+    );
+}
+
+#[test]
+fn at_the_deadline_members_at_work_abort_and_silent_ones_do_not() {
+    for is_at_work in [false, true] {
+        let mut lead = Lead::new(0..2);
+        let change = lead.0.change(BTreeSet::from([1, 2])).unwrap();
+        lead.settle(change, 0);
+        lead.0
+            .hear_member(0, &ProcessWord::Drained { epoch: 10 }, 1);
+        if is_at_work {
+            let word = ProcessWord::Suspended {
+                epoch: 10,
+                running: 1,
+            };
+            lead.0.hear_member(1, &word, 1);
+        }
+        // Who has not answered is asked again.
+        assert_eq!(lead.0.next_ns(), Some(TIMES.repeat_ns));
+        assert_eq!(lead.0.tick(TIMES.repeat_ns).len(), 1);
+        let outputs = lead.0.tick(TIMES.drain_ns);
+        let told = lead.settle(outputs, TIMES.drain_ns);
+        let is_aborted = matches!(
+            told.last(),
+            Some(ControllerOutput::Ended(ChangeEnd::Aborted {
+                epoch: 10,
+                ..
+            }))
+        );
+        assert_eq!(is_aborted, is_at_work, "{told:?}");
+        assert_eq!(lead.0.record().change.is_some(), !is_at_work);
+    }
+}
+
+#[test]
+fn a_member_that_hears_nothing_goes_on_alone() {
+    let map = ServerMap {
+        epoch: 7,
+        servers: BTreeSet::from([1]),
+    };
+    let mut member = EpochMember::new(map.clone(), PATIENCE_NS);
+    assert_eq!(member.begin(1, 0), OperationStart::Now(map.clone()));
+    let prepare = ControllerWord::Prepare { epoch: 8 };
+    let prepare = ControllerMessage {
+        term: 1,
+        what: prepare,
+    };
+    let says = member.hear(&prepare, 10).says;
+    assert_eq!(
+        says,
+        Some(ProcessWord::Suspended {
+            epoch: 8,
+            running: 1
+        })
+    );
+    let until_ns = 10 + PATIENCE_NS;
+    let later = OperationStart::Later {
+        at_ns: Some(until_ns),
+    };
+    assert_eq!(member.begin(2, 11), later);
+    // Being told again does not prolong it.
+    member.hear(&prepare, 500);
+    assert_eq!(member.begin(2, until_ns - 1), later);
+    assert_eq!(member.end(1).says, Some(ProcessWord::Drained { epoch: 8 }));
+    assert_eq!(member.begin(2, until_ns), OperationStart::Now(map));
+    // A server knows better.
+    let output = member.refused(2, 8);
+    assert_eq!(output.says, Some(ProcessWord::Uses { epoch: 7 }));
+    let waits = OperationStart::Later { at_ns: None };
+    assert_eq!(member.begin(3, until_ns + 1), waits);
+    let map = ServerMap {
+        epoch: 8,
+        servers: BTreeSet::from([1, 2]),
+    };
+    let what = ControllerWord::Switch { map: map.clone() };
+    let switch = |term| ControllerMessage {
+        term,
+        what: what.clone(),
+    };
+    // Not by one who was followed by another.
+    assert!(!member.hear(&switch(0), until_ns + 2).is_open);
+    assert!(member.hear(&switch(1), until_ns + 2).is_open);
+    assert_eq!(member.begin(3, until_ns + 3), OperationStart::Now(map));
+}
+
+#[test]
+fn blocks_stay_where_they_were_written() {
+    let map = |epoch, servers: &[u64]| ServerMap {
+        epoch,
+        servers: servers.iter().copied().collect(),
+    };
+    let mut dataset = DatasetMap::default();
+    assert_eq!(dataset.map_of(0), None);
+    dataset.extend(0, &map(1, &[1, 2]));
+    dataset.extend(100, &map(2, &[1, 2, 3]));
+    // Nothing was written in epoch 3, and an old epoch comes late.
+    dataset.extend(200, &map(3, &[1]));
+    dataset.extend(200, &map(4, &[2, 3]));
+    dataset.extend(300, &map(2, &[9]));
+    for (block, expect) in [(0, 1), (99, 1), (100, 2), (199, 2), (200, 4), (u64::MAX, 4)] {
+        assert_eq!(dataset.map_of(block).unwrap().epoch, expect, "{block}");
+    }
+    assert!(dataset.needs(1) && dataset.needs(3) && !dataset.needs(9));
+}

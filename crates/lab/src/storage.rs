@@ -1,0 +1,288 @@
+//! A simulated storage: applications that compute and do I/O in turn, and a policy of I/O
+//! scheduling that says who may. The policy is the code that an agent runs.
+//!
+//! The storage is a fluid: bytes of all phases with a grant flow at once, by their shares. `k`
+//! phases at a time get the bandwidth divided by `1 + interference * (k - 1)` in sum, which stands
+//! for seeks and locks. Time goes from event to event: a phase begins or ends, or a turn is over.
+
+use barograph_control::{
+    ApplicationHistory, IoPhase, PhaseGrant, SchedulePolicy, ScheduleState, offered_load,
+};
+use barograph_forecast::Random;
+
+/// Bytes/s of the storage when one phase alone uses it. Times and not bytes matter here.
+const BANDWIDTH: f64 = 1e9;
+/// Nanoseconds of a second.
+const NS_PER_S: f64 = 1e9;
+/// A phase has ended when fewer bytes than this are left.
+const BYTES_LEFT: f64 = 1.0;
+/// Shortest time in which an application computes, as a share of the mean.
+const COMPUTE_MIN: f64 = 0.05;
+
+/// What is simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StorageCase {
+    /// Mean seconds between two phases of each application, when it is alone.
+    pub periods_s: Vec<f64>,
+    /// The standard deviation of the time of computing, by its mean.
+    pub variation: f64,
+    /// The share of the storage's time that all applications together need; each needs the same.
+    pub load: f64,
+    /// How much phases at a time cost each other.
+    pub interference: f64,
+    /// The standard deviation of the logarithm of declared sizes by true ones; `None` for phases
+    /// that declare nothing.
+    pub declared: Option<f64>,
+    /// The length of time, in seconds.
+    pub seconds: f64,
+}
+
+impl StorageCase {
+    /// 20 applications each with periods of 10, 100 and 1,000 s, whose times of computing vary by a
+    /// quarter, and which tell the size of each phase.
+    pub fn mixed(load: f64, interference: f64) -> Self {
+        Self {
+            periods_s: [10.0, 100.0, 1_000.0].repeat(20),
+            variation: 0.25,
+            load,
+            interference,
+            declared: Some(0.0),
+            seconds: 20_000.0,
+        }
+    }
+}
+
+/// How well applications fared.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ScheduleQuality {
+    /// The share of time in which applications compute, on average.
+    pub utilisation: f64,
+    /// How many times as long as alone a phase took: the mean of each application, and of these the
+    /// geometric mean and the largest.
+    pub slowdown: f64,
+    /// See [`Self::slowdown`].
+    pub slowdown_worst: f64,
+    /// How many times as long as alone an application took: the geometric mean and the largest.
+    pub stretch: f64,
+    /// See [`Self::stretch`].
+    pub stretch_worst: f64,
+    /// The number of applications none of whose phases has ended.
+    pub starved: usize,
+}
+
+struct Application {
+    /// Seconds of a phase alone.
+    alone_s: f64,
+    /// Mean seconds of computing.
+    compute_s: f64,
+    history: ApplicationHistory,
+    /// The end of computing; `None` in a phase.
+    until_s: Option<f64>,
+    /// Seconds of computing before the current phase.
+    computing_s: f64,
+    begun_s: f64,
+    computed_s: f64,
+    slowdowns: Vec<f64>,
+    ended_s: f64,
+}
+
+/// A phase with its bytes, of which there are parts in a fluid.
+struct FluidPhase {
+    phase: IoPhase,
+    left: f64,
+}
+
+/// Runs the applications of a case under a policy.
+pub fn simulate(policy: &SchedulePolicy, case: &StorageCase, seed: u64) -> ScheduleQuality {
+    let mut storage = Storage::new(case, seed);
+    while storage.step(policy) {}
+    storage.quality()
+}
+
+struct Storage<'a> {
+    case: &'a StorageCase,
+    random: Random,
+    now_s: f64,
+    applications: Vec<Application>,
+    phases: Vec<FluidPhase>,
+    grants: Vec<PhaseGrant>,
+    plan_s: f64,
+    phases_begun: u64,
+}
+
+impl<'a> Storage<'a> {
+    fn new(case: &'a StorageCase, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let count = case.periods_s.len().max(1) as f64;
+        let application = |period_s: &f64| {
+            let alone_s = period_s * case.load / count;
+            let first_s = random.unit() * period_s;
+            Application {
+                alone_s,
+                compute_s: (period_s - alone_s).max(0.0),
+                history: ApplicationHistory::default(),
+                until_s: Some(first_s),
+                computing_s: first_s,
+                begun_s: 0.0,
+                computed_s: 0.0,
+                slowdowns: Vec::new(),
+                ended_s: 0.0,
+            }
+        };
+        Self {
+            case,
+            applications: case.periods_s.iter().map(application).collect(),
+            random,
+            now_s: 0.0,
+            phases: Vec::new(),
+            grants: Vec::new(),
+            plan_s: f64::INFINITY,
+            phases_begun: 0,
+        }
+    }
+
+    /// Goes on to the next event; false at the end.
+    fn step(&mut self, policy: &SchedulePolicy) -> bool {
+        let next_s = self.next_s();
+        self.flow(next_s - self.now_s);
+        self.now_s = next_s;
+        if next_s >= self.case.seconds {
+            return false;
+        }
+        self.end_phases();
+        self.begin_phases();
+        self.plan(policy);
+        true
+    }
+
+    /// Bytes/s of a grant.
+    fn rate(&self, grant: &PhaseGrant) -> f64 {
+        let others = self.grants.len().saturating_sub(1) as f64;
+        grant.share * BANDWIDTH / (1.0 + self.case.interference * others)
+    }
+
+    fn next_s(&self) -> f64 {
+        let computing = self.applications.iter().filter_map(|it| it.until_s);
+        let flowing = self.grants.iter().filter_map(|grant| {
+            let phase = self.phases.iter().find(|it| it.phase.id == grant.id)?;
+            // Less than a nanosecond is no time of the policy's.
+            Some(self.now_s + (phase.left / self.rate(grant)).max(1e-9))
+        });
+        let times = computing.chain(flowing);
+        times.fold(self.case.seconds.min(self.plan_s), f64::min)
+    }
+
+    fn flow(&mut self, seconds: f64) {
+        let rates = self.grants.iter().map(|grant| (grant.id, self.rate(grant)));
+        let rates: Vec<_> = rates.collect();
+        for (id, rate) in rates {
+            if let Some(flowing) = self.phases.iter_mut().find(|it| it.phase.id == id) {
+                flowing.left -= rate * seconds.max(0.0);
+                let all = self.applications[flowing.phase.application as usize].alone_s * BANDWIDTH;
+                flowing.phase.bytes_done = (all - flowing.left).max(0.0) as u64;
+            }
+        }
+    }
+
+    fn end_phases(&mut self) {
+        let now_s = self.now_s;
+        let (ended, going): (Vec<_>, Vec<_>) = std::mem::take(&mut self.phases)
+            .into_iter()
+            .partition(|it| it.left < BYTES_LEFT);
+        self.phases = going;
+        for phase in ended {
+            let application = &mut self.applications[phase.phase.application as usize];
+            let alone_s = application.alone_s;
+            application
+                .slowdowns
+                .push((now_s - application.begun_s) / alone_s);
+            application.computed_s += application.computing_s;
+            application.history.end(now_s, alone_s);
+            application.ended_s = now_s;
+            let noise = 1.0 + self.case.variation * self.random.normal();
+            application.computing_s = application.compute_s * noise.max(COMPUTE_MIN);
+            application.until_s = Some(now_s + application.computing_s);
+        }
+    }
+
+    fn begin_phases(&mut self) {
+        let now_s = self.now_s;
+        for (number, application) in self.applications.iter_mut().enumerate() {
+            if application.until_s.is_none_or(|until_s| until_s > now_s) {
+                continue;
+            }
+            application.until_s = None;
+            application.begun_s = now_s;
+            application.history.begin(now_s);
+            self.phases_begun += 1;
+            let bytes = application.alone_s * BANDWIDTH;
+            let declared = self.case.declared.map(|deviation| {
+                let factor = (deviation * self.random.normal()).exp();
+                (bytes * factor) as u64
+            });
+            let now_ns = (now_s * NS_PER_S) as i64;
+            self.phases.push(FluidPhase {
+                phase: IoPhase {
+                    id: self.phases_begun,
+                    application: number as u64,
+                    begun_ns: now_ns,
+                    bytes: declared,
+                    bytes_done: 0,
+                    granted_ns: None,
+                    waiting_ns: now_ns,
+                    priority: 5,
+                    period: application.history.period(),
+                },
+                left: bytes,
+            });
+        }
+    }
+
+    fn plan(&mut self, policy: &SchedulePolicy) {
+        let now_ns = (self.now_s * NS_PER_S) as i64;
+        let phases: Vec<IoPhase> = self.phases.iter().map(|it| it.phase.clone()).collect();
+        let histories = self.applications.iter().map(|it| &it.history);
+        let plan = policy.plan(&ScheduleState {
+            now_ns,
+            bandwidth: BANDWIDTH,
+            phases: &phases,
+            offered_load: offered_load(histories),
+        });
+        for fluid in &mut self.phases {
+            fluid.phase.follow(&plan, now_ns);
+        }
+        // A turn of less than a microsecond is one.
+        let until_s = plan.until_ns.map(|until_ns| until_ns as f64 / NS_PER_S);
+        self.plan_s = until_s.map_or(f64::INFINITY, |until_s| until_s.max(self.now_s + 1e-6));
+        self.grants = plan.grants;
+    }
+
+    fn quality(mut self) -> ScheduleQuality {
+        let now_s = self.now_s;
+        let mut quality = ScheduleQuality::default();
+        let count = self.applications.len().max(1) as f64;
+        let mut logarithms = (0.0, 0.0);
+        for application in &mut self.applications {
+            quality.starved += usize::from(application.slowdowns.is_empty());
+            if application.until_s.is_none() {
+                // One that has not ended counts as far as it has come.
+                let slowdown = (now_s - application.begun_s) / application.alone_s;
+                application.slowdowns.push(slowdown.max(1.0));
+                application.computed_s += application.computing_s;
+                application.ended_s = now_s;
+            }
+            let phases = application.slowdowns.len().max(1) as f64;
+            let slowdown = application.slowdowns.iter().sum::<f64>().max(1.0) / phases;
+            let alone_s = application.computed_s + application.alone_s * phases;
+            let stretch = (application.ended_s / alone_s).max(1.0);
+            quality.utilisation += application.computed_s / application.ended_s.max(1e-9) / count;
+            logarithms.0 += slowdown.max(1.0).ln() / count;
+            logarithms.1 += stretch.ln() / count;
+            quality.slowdown_worst = quality.slowdown_worst.max(slowdown);
+            quality.stretch_worst = quality.stretch_worst.max(stretch);
+        }
+        quality.slowdown = logarithms.0.exp();
+        quality.stretch = logarithms.1.exp();
+        quality
+    }
+}
