@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::epoch::ProcessId;
 
-/// Most servers that are compared.
-const SERVERS_MAX: usize = 4_096;
+/// Most pairs of a server and a class of load in a window.
+const PAIRS_MAX: usize = 4_096;
 /// Most samples of one server and class in a window; those beyond are left out, and counted.
 const SAMPLES_MAX: usize = 256;
 
@@ -130,7 +130,7 @@ impl SlowServers {
         let class = sample.load.max(1).ilog2();
         let is_new = !self.times.contains_key(&(class, sample.server));
         let is_sound = sample.service_s.is_finite() && sample.service_s > 0.0;
-        if !is_sound || (is_new && self.times.len() >= SERVERS_MAX) {
+        if !is_sound || (is_new && self.times.len() >= PAIRS_MAX) {
             self.left_out += 1;
             return found;
         }
