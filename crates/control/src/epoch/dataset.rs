@@ -13,10 +13,9 @@ impl DatasetMap {
     /// Notes that blocks from this one on are written with a map. Blocks that were written before
     /// stay where they are; a map of an earlier epoch than the last one changes nothing.
     pub fn extend(&mut self, first_block: u64, map: &ServerMap) {
-        if let Some((from, last)) = self.intervals.last() {
-            if map.epoch <= last.epoch || first_block < *from {
-                return;
-            }
+        let last = self.intervals.last();
+        if last.is_some_and(|(from, last)| map.epoch <= last.epoch || first_block < *from) {
+            return;
         }
         // An epoch in which nothing was written has no blocks.
         if self
