@@ -63,8 +63,8 @@ def test_a_base_that_is_too_small_to_measure_the_disk_has_a_probe(agent: Agent, 
     packed.read()
     assert packed.last.proposed == 1 and packed.reached.bytes < 1 << 20, packed.last
     assert packed.last.probe_bytes >= 1 << 20, packed.last
-    shown = agent.ask("control", "show", packed.last.id)
-    inputs = next(it for it in shown if it["controller"] == "augmentation")["inputs"] if isinstance(shown, list) else shown["inputs"]
+    rows = agent.ask("control", "show", packed.last.id)
+    inputs = next(row for row in rows if row["controller"] == "augmentation")["inputs"]
     assert inputs["reported_bytes"] == packed.reached.bytes + packed.last.probe_bytes, inputs
 
 
