@@ -151,7 +151,7 @@ def cells(row: dict[str, Any], found: RowFigures, baseline: RowFigures | None) -
         beside,
         f"{found.rate_mean:.0f} / {found.rate_least:.0f}",
         "exact" if error == "0e+00" else error,
-        span(found.weights, "d") if found.weights else str(row["weight"] or ("-" if row["is_planned"] else 100)),
+        span(found.weights, ".0f") if found.weights else str(row["weight"] or ("-" if row["is_planned"] else 100)),
         late,
     ]
 

@@ -302,7 +302,7 @@ def test_tables_have_rows_machine_and_what_was_left_out():
     text = page.tables(
         results(
             run("none", step(6, 2), step(12, 4), writers=CHECKPOINTS),
-            run("cross", step(6, 1, 30_000_000, 1e-4, plan={"weight": 300}), step(12, 0.5, 30_000_000, 1e-4, plan={"weight": None}, refused="x")),
+            run("cross", step(6, 1, 30_000_000, 1e-4, plan={"weight": 300.0}), step(12, 0.5, 30_000_000, 1e-4, plan={"weight": None}, refused="x")),
             left_out={"application": "the agent does not plan"},
         )
     )
