@@ -53,6 +53,9 @@ pub struct Watch {
 struct Watched {
     known: Arc<ViewStream>,
     cursor: u64,
+    /// Samples that were overwritten and are told with the next one. The writer may overtake a look
+    /// as a whole, so that it has lost samples and found none.
+    lost: u64,
 }
 
 impl Watch {
@@ -119,18 +122,20 @@ impl Watch {
         {
             return false;
         }
-        let cursors: HashMap<*const ViewStream, u64> = self
+        let places: HashMap<*const ViewStream, (u64, u64)> = self
             .watched
             .iter()
-            .map(|w| (Arc::as_ptr(&w.known), w.cursor))
+            .map(|w| (Arc::as_ptr(&w.known), (w.cursor, w.lost)))
             .collect();
         let watched: Vec<Watched> = view
             .matching(&self.selector)
             .map(|known| {
-                let cursor = cursors.get(&Arc::as_ptr(known)).copied().unwrap_or(0);
+                let place = places.get(&Arc::as_ptr(known)).copied();
+                let (cursor, lost) = place.unwrap_or_default();
                 Watched {
                     known: Arc::clone(known),
                     cursor,
+                    lost,
                 }
             })
             .collect();
@@ -168,14 +173,18 @@ impl Watch {
                 self.turn = index;
                 break;
             }
-            let Watched { known, cursor } = &mut self.watched[index];
+            let Watched {
+                known,
+                cursor,
+                lost,
+            } = &mut self.watched[index];
             let from = known.handle.cursor_from(*cursor);
             // `None`: the stream has ended, and the next `follow` drops it.
             let Some(scan) = known.handle.scan(from, &mut samples) else {
                 continue;
             };
             *cursor = scan.cursor;
-            let mut lost = scan.lost;
+            *lost = lost.saturating_add(scan.lost);
             let stale = !samples.is_empty() && !known.is_alive(now_ns);
             for sample in samples.drain(..) {
                 let descriptor = Arc::clone(&known.descriptor);
@@ -183,10 +192,9 @@ impl Watch {
                     index,
                     descriptor,
                     sample,
-                    lost,
+                    lost: std::mem::take(lost),
                     stale,
                 });
-                lost = 0;
             }
         }
         updates

@@ -73,6 +73,26 @@ fn what_the_ring_lost_is_counted() {
 }
 
 #[test]
+fn a_writer_that_overtakes_whole_looks_loses_nothing_uncounted() {
+    const SAMPLES: u32 = 300_000;
+    let mut node = Node::with(&[VDA]);
+    node.put(VDA, 0.0);
+    let mut watch = node.observer().watch(&selector(VDA));
+    let writer = std::thread::spawn(move || {
+        (1..=SAMPLES).for_each(|value| node.put(VDA, f64::from(value)));
+        node
+    });
+    let mut following = 0.0;
+    while following <= f64::from(SAMPLES) {
+        for (_, value, lost) in next(&mut watch, LONG) {
+            assert_eq!(value, following + lost as f64);
+            following = value + 1.0;
+        }
+    }
+    drop(writer.join().unwrap());
+}
+
+#[test]
 fn streams_come_and_go() {
     let mut node = Node::with(&[VDB]);
     node.put(VDB, 1.0);
