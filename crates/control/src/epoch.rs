@@ -8,7 +8,8 @@
 //!   all members have ended their operations of the old epoch, commits, fences the servers, and
 //!   then lets the members go on.
 //! * A **member** ([`EpochMember`]) does I/O. It suspends operations of the next epoch. If it hears
-//!   nothing for a stated time, it goes on in the old epoch: a lost controller stops no I/O.
+//!   nothing for a stated time, it goes on in the old epoch, so that no I/O waits for a controller
+//!   that was lost before it has committed the change.
 //! * A **server** ([`EpochServer`]) refuses operations of epochs before its fence, whoever sends
 //!   them: so a member that nobody could reach does no harm.
 //! * The **store** keeps the controller's [`EpochRecord`]. A controller claims a higher term than
@@ -40,7 +41,7 @@ pub type ProcessId = u64;
 pub struct ServerMap {
     /// The number of the epoch. A number that was aborted is not used again.
     pub epoch: u64,
-    /// The servers.
+    /// The servers that serve operations of the epoch.
     pub servers: BTreeSet<ProcessId>,
 }
 
@@ -95,7 +96,7 @@ pub enum ControllerWord {
     },
     /// To members and servers: this map holds.
     Switch {
-        /// The map.
+        /// The map that is used from now on.
         map: ServerMap,
     },
 }
@@ -117,13 +118,13 @@ pub enum ProcessWord {
     },
     /// A server: I refuse operations of epochs before this one.
     Fenced {
-        /// The epoch.
+        /// The first epoch that it serves.
         epoch: u64,
     },
     /// A member: I use the map of this epoch. It is sent regularly, and tells a controller who
     /// has missed something.
     Uses {
-        /// The epoch.
+        /// The number of that epoch.
         epoch: u64,
     },
 }

@@ -40,7 +40,7 @@ pub enum ChangeEnd {
     Aborted {
         /// The epoch that did not come.
         epoch: u64,
-        /// Why.
+        /// The reason, as a sentence.
         reason: String,
     },
     /// Another controller has taken over, and ends it.
@@ -216,12 +216,7 @@ impl EpochController {
     }
 
     /// Takes in what a member says.
-    pub fn hear_member(
-        &mut self,
-        member: ProcessId,
-        word: &ProcessWord,
-        now_ns: i64,
-    ) -> Vec<ControllerOutput> {
+    pub fn hear_member(&mut self, member: ProcessId, word: &ProcessWord) -> Vec<ControllerOutput> {
         let next = self.record.change.as_ref().map(|change| change.map.epoch);
         if let ProcessWord::Uses { epoch } = word {
             let is_new = self.members.insert(member);
@@ -253,7 +248,7 @@ impl EpochController {
             }
             _ => {}
         }
-        self.commit_if_drained(now_ns)
+        self.commit_if_drained()
     }
 
     /// Takes in what a server says.
@@ -268,16 +263,17 @@ impl EpochController {
     }
 
     /// Takes in that a member is gone for good.
-    pub fn member_gone(&mut self, member: ProcessId, now_ns: i64) -> Vec<ControllerOutput> {
+    pub fn member_gone(&mut self, member: ProcessId) -> Vec<ControllerOutput> {
         self.members.remove(&member);
         if let Stage::Draining { waiting, .. } = &mut self.stage {
             waiting.remove(&member);
         }
-        self.commit_if_drained(now_ns)
+        self.commit_if_drained()
     }
 
-    /// Takes in that a server is gone for good: that it serves nothing any more is certain, since
-    /// its process or its node has ended. Silence is not enough.
+    /// Takes in that a server is gone: that it serves nothing any more is certain, since its
+    /// process or its node has ended. Silence is not enough. If it comes back, it gets the epoch of
+    /// the store's map as its fence before it serves.
     pub fn server_gone(&mut self, server: ProcessId) -> Vec<ControllerOutput> {
         self.gone_servers.insert(server);
         if let Stage::Fencing { waiting } = &mut self.stage {
@@ -299,7 +295,7 @@ impl EpochController {
             }
             // Who has said nothing is left to the fences.
             waiting.clear();
-            return self.commit_if_drained(now_ns);
+            return self.commit_if_drained();
         }
         if self.next_ns().is_none_or(|next_ns| now_ns < next_ns) {
             return Vec::new();
@@ -308,25 +304,17 @@ impl EpochController {
         self.ask()
     }
 
-    /// Aborts a change that is not committed, since somebody wants so.
-    pub fn cancel(&mut self) -> Vec<ControllerOutput> {
-        match self.stage {
-            Stage::Draining { .. } => self.abort("it was cancelled".to_owned()),
-            _ => Vec::new(),
-        }
-    }
-
     fn prepare(&mut self, now_ns: i64) -> Vec<ControllerOutput> {
         let waiting = self.members.iter().map(|member| (*member, false)).collect();
         let until_ns = now_ns.saturating_add(self.times.drain_ns);
         self.stage = Stage::Draining { until_ns, waiting };
         self.repeat_ns = now_ns.saturating_add(self.times.repeat_ns.max(1));
         let mut outputs = self.ask();
-        outputs.extend(self.commit_if_drained(now_ns));
+        outputs.extend(self.commit_if_drained());
         outputs
     }
 
-    fn commit_if_drained(&mut self, _now_ns: i64) -> Vec<ControllerOutput> {
+    fn commit_if_drained(&mut self) -> Vec<ControllerOutput> {
         let is_drained =
             matches!(&self.stage, Stage::Draining { waiting, .. } if waiting.is_empty());
         let Some(change) = self.record.change.as_mut().filter(|_| is_drained) else {

@@ -23,7 +23,8 @@ pub enum ServerAnswer {
 }
 
 impl EpochServer {
-    /// A server with the fence that it has kept.
+    /// A server with the fence that it has kept, or, if it was given up as gone, with the epoch of
+    /// the map in the store.
     pub fn new(fence: u64) -> Self {
         Self { term: 0, fence }
     }
@@ -54,15 +55,12 @@ impl EpochServer {
         }
     }
 
-    /// Decides about an operation. One of a later epoch than the fence shows that all servers were
-    /// fenced, and moves the fence.
-    pub fn serve(&mut self, epoch: u64) -> ServerAnswer {
+    /// Decides about an operation. It never moves the fence: whoever sends operations could else
+    /// shut out all others by an epoch that does not exist.
+    pub fn serve(&self, epoch: u64) -> ServerAnswer {
         match epoch < self.fence {
             true => ServerAnswer::Fenced { fence: self.fence },
-            false => {
-                self.fence = epoch;
-                ServerAnswer::Served
-            }
+            false => ServerAnswer::Served,
         }
     }
 }

@@ -14,8 +14,12 @@ use super::{
     offered_load, seconds,
 };
 
-/// Most applications whose past is known; of those without a phase, the one that was seen least
-/// recently is forgotten.
+/// An application that was not seen for so many of its periods has ended.
+const PERIODS_SEEN_MAX: f64 = 8.0;
+/// The same in seconds, where its period is not known.
+const UNKNOWN_SEEN_S_MAX: f64 = 3_600.0;
+/// Most applications whose past is known; of the user that has the most, the one that was seen
+/// least recently is forgotten.
 const APPLICATIONS_MAX: usize = 4_096;
 
 /// The settings of a scheduler.
@@ -127,7 +131,9 @@ struct Held {
 pub struct IoScheduler {
     config: SchedulerConfig,
     phases: BTreeMap<u64, Held>,
-    histories: BTreeMap<u64, (ApplicationHistory, i64)>,
+    /// By user and application, so that nobody spoils what is known of another user's, with the
+    /// time at which each was seen last.
+    histories: BTreeMap<(u32, u64), (ApplicationHistory, i64)>,
     plan: SchedulePlan,
     last_id: u64,
     counts: SchedulerCounts,
@@ -181,7 +187,7 @@ impl IoScheduler {
             self.counts.refused += 1;
             return Err(refusal);
         }
-        let history = self.history(begin.application, now_ns);
+        let history = self.history((begin.user, begin.application), now_ns);
         history.begin(seconds(now_ns));
         let period = history.period();
         self.last_id += 1;
@@ -249,7 +255,7 @@ impl IoScheduler {
         };
         self.counts.ended += 1;
         let alone_s = held.phase.bytes_done.max(bytes_done) as f64 / self.config.bandwidth;
-        let history = self.history(held.phase.application, now_ns);
+        let history = self.history((held.user, held.phase.application), now_ns);
         history.end(seconds(now_ns), alone_s);
         self.replan(now_ns);
     }
@@ -291,7 +297,13 @@ impl IoScheduler {
             .values()
             .map(|held| held.phase.clone())
             .collect();
-        let histories = self.histories.values().map(|(history, _)| history);
+        let is_current = |(history, seen_ns): &&(ApplicationHistory, i64)| {
+            let period = history.period();
+            let most_s = period.map_or(UNKNOWN_SEEN_S_MAX, |it| it.seconds * PERIODS_SEEN_MAX);
+            seconds(now_ns.saturating_sub(*seen_ns)) <= most_s
+        };
+        let histories = self.histories.values().filter(is_current);
+        let histories = histories.map(|(history, _)| history);
         let plan = self.config.policy.plan(&ScheduleState {
             now_ns,
             bandwidth: self.config.bandwidth,
@@ -339,24 +351,27 @@ impl IoScheduler {
             .extend(beside.into_iter().map(|id| PhaseGrant { id, share }));
     }
 
-    fn history(&mut self, application: u64, now_ns: i64) -> &mut ApplicationHistory {
-        let is_known = self.histories.contains_key(&application);
-        if !is_known && self.histories.len() >= APPLICATIONS_MAX {
-            let active = |id: &u64| {
-                self.phases
-                    .values()
-                    .any(|held| held.phase.application == *id)
-            };
-            let idle = self.histories.iter().filter(|(id, _)| !active(id));
-            let oldest = idle
-                .min_by_key(|(_, (_, seen_ns))| *seen_ns)
-                .map(|(id, _)| *id);
-            if let Some(oldest) = oldest {
-                self.histories.remove(&oldest);
-            }
+    fn history(&mut self, key: (u32, u64), now_ns: i64) -> &mut ApplicationHistory {
+        if !self.histories.contains_key(&key) && self.histories.len() >= APPLICATIONS_MAX {
+            self.forget_one();
         }
-        let (history, seen_ns) = self.histories.entry(application).or_default();
+        let (history, seen_ns) = self.histories.entry(key).or_default();
         *seen_ns = now_ns;
         history
+    }
+
+    /// Forgets an application of the user that has the most.
+    fn forget_one(&mut self) {
+        let mut of_users: BTreeMap<u32, usize> = BTreeMap::new();
+        for (user, _) in self.histories.keys() {
+            *of_users.entry(*user).or_default() += 1;
+        }
+        let most = of_users.into_iter().max_by_key(|(_, count)| *count);
+        let of_most = self.histories.iter();
+        let of_most = of_most.filter(|((user, _), _)| most.is_some_and(|(most, _)| most == *user));
+        let oldest = of_most.min_by_key(|(_, (_, seen_ns))| *seen_ns);
+        if let Some(oldest) = oldest.map(|(key, _)| *key) {
+            self.histories.remove(&oldest);
+        }
     }
 }

@@ -155,7 +155,7 @@ impl State {
             Message::OfMember(from, word) => {
                 for number in 0..self.controllers.len() {
                     let lead = &mut self.controllers[number];
-                    let outputs = lead.controller.hear_member(*from, word, 0);
+                    let outputs = lead.controller.hear_member(*from, word);
                     self.carry_out(number, outputs);
                 }
             }

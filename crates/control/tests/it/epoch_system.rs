@@ -9,6 +9,8 @@ use barograph_control::{
     EpochServer, EpochTimes, OperationStart, ProcessWord, ServerAnswer, ServerMap,
 };
 
+use crate::random::Random;
+
 const MS: i64 = 1_000_000;
 const TIMES: EpochTimes = EpochTimes {
     drain_ns: 300 * MS,
@@ -24,26 +26,6 @@ const SEEDS: u64 = 300;
 /// Time of faults, and time without, in which all has to come to an end.
 const FAULTS_NS: i64 = 20_000 * MS;
 const QUIET_NS: i64 = 5_000 * MS;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn is(&mut self, per_mille: u64) -> bool {
-        self.below(1_000) < per_mille
-    }
-}
 
 #[derive(Clone, Debug)]
 enum Parcel {
@@ -244,7 +226,7 @@ impl System {
                     let controller = self.controllers.get_mut(&number).unwrap();
                     let outputs = match from_server {
                         true => controller.hear_server(from, &word),
-                        false => controller.hear_member(from, &word, now_ns),
+                        false => controller.hear_member(from, &word),
                     };
                     self.carry_out(number, outputs);
                 }

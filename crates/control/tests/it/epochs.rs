@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use barograph_control::{
     ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,
-    EpochController, EpochMember, EpochRecord, EpochTimes, OperationStart, ProcessWord, ServerMap,
+    EpochController, EpochMember, EpochRecord, EpochServer, EpochTimes, OperationStart,
+    ProcessWord, ServerAnswer, ServerMap,
 };
 
 const MS: i64 = 1_000_000;
@@ -68,9 +69,9 @@ fn a_change_prepares_fences_and_switches() {
         epoch: 10,
         running: 3,
     };
-    assert_eq!(lead.0.hear_member(0, &suspended, 1), []);
-    assert_eq!(lead.0.hear_member(0, &drained, 2), []);
-    let outputs = lead.0.hear_member(1, &drained, 3);
+    assert_eq!(lead.0.hear_member(0, &suspended), []);
+    assert_eq!(lead.0.hear_member(0, &drained), []);
+    let outputs = lead.0.hear_member(1, &drained);
     let told = lead.settle(outputs, 3);
     // The servers of both maps are fenced.
     assert_eq!(told.len(), 3);
@@ -102,19 +103,37 @@ fn a_change_prepares_fences_and_switches() {
 }
 
 #[test]
+fn a_member_that_is_gone_is_not_waited_for() {
+    let mut lead = Lead::new(0..2);
+    let change = lead.0.change(BTreeSet::from([1, 2])).unwrap();
+    lead.settle(change, 0);
+    lead.0.hear_member(0, &ProcessWord::Drained { epoch: 10 });
+    let outputs = lead.0.member_gone(1);
+    let told = lead.settle(outputs, 1);
+    assert_eq!(told.len(), 3, "the servers are fenced: {told:?}");
+}
+
+#[test]
+fn an_operation_of_an_epoch_that_does_not_exist_shuts_nobody_out() {
+    let server = EpochServer::new(7);
+    assert_eq!(server.serve(u64::MAX), ServerAnswer::Served);
+    assert_eq!(server.serve(7), ServerAnswer::Served);
+    assert_eq!(server.serve(6), ServerAnswer::Fenced { fence: 7 });
+}
+
+#[test]
 fn at_the_deadline_members_at_work_abort_and_silent_ones_do_not() {
     for is_at_work in [false, true] {
         let mut lead = Lead::new(0..2);
         let change = lead.0.change(BTreeSet::from([1, 2])).unwrap();
         lead.settle(change, 0);
-        lead.0
-            .hear_member(0, &ProcessWord::Drained { epoch: 10 }, 1);
+        lead.0.hear_member(0, &ProcessWord::Drained { epoch: 10 });
         if is_at_work {
             let word = ProcessWord::Suspended {
                 epoch: 10,
                 running: 1,
             };
-            lead.0.hear_member(1, &word, 1);
+            lead.0.hear_member(1, &word);
         }
         // Who has not answered is asked again.
         assert_eq!(lead.0.next_ns(), Some(TIMES.repeat_ns));

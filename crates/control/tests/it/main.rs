@@ -9,6 +9,7 @@ mod epoch_system;
 mod epochs;
 mod leases;
 mod probes;
+mod random;
 mod recovery;
 mod schedule;
 mod scheduler;

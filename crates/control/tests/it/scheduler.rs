@@ -1,7 +1,8 @@
 //! The scheduler of a storage: grants are leases, and nobody is held up for ever.
 
 use barograph_control::{
-    BeginRefusal, IoScheduler, PhaseBegin, PhaseState, SchedulePolicy, SchedulerConfig,
+    AdaptiveConfig, BeginRefusal, IoScheduler, PhaseBegin, PhaseState, SchedulePolicy,
+    SchedulerConfig,
 };
 use proptest::prelude::*;
 
@@ -159,6 +160,27 @@ fn applications_are_learnt_and_forgotten_within_bounds() {
     scheduler.renew(id, u64::MAX, true, i64::MIN);
     scheduler.step(i64::MIN);
     scheduler.end(id, u64::MAX, i64::MIN);
+}
+
+#[test]
+fn applications_that_have_ended_are_no_load() {
+    let policy = SchedulePolicy::Adaptive(AdaptiveConfig::default());
+    let mut scheduler = scheduler(policy);
+    let mut now_s = 0;
+    // Three that need half of the storage each.
+    for _ in 0..6 {
+        for application in 1..=3 {
+            let id = scheduler.begin(&phase(application, 5), now_s * S).unwrap();
+            scheduler.end(id, 5 * MB, now_s * S);
+        }
+        now_s += 5;
+    }
+    let first = scheduler.begin(&phase(1, 5), now_s * S).unwrap();
+    assert_eq!(scheduler.current().by, "worst-slowdown");
+    scheduler.end(first, 5 * MB, now_s * S);
+    now_s += 1_000;
+    scheduler.begin(&phase(1, 5), now_s * S).unwrap();
+    assert_eq!(scheduler.current().by, "set-10-least-left");
 }
 
 #[derive(Clone, Copy, Debug)]

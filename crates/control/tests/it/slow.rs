@@ -2,26 +2,15 @@
 
 use barograph_control::{ServerSample, SlowConfig, SlowServer, SlowServers};
 
+use crate::random::Random;
+
 const WINDOW_NS: i64 = 1_000_000_000;
 const SAMPLES: i64 = 16;
 
-/// Random numbers of a seed (SplitMix64), from 0 up to 1.
-struct Random(u64);
-
-impl Random {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// A time with a long tail: one of ten takes ten times as long.
-    fn service_s(&mut self, load: u64) -> f64 {
-        let tail = if self.unit() < 0.1 { 10.0 } else { 1.0 };
-        load as f64 * 1e-9 * (0.5 + self.unit()) * tail
-    }
+/// A time with a long tail: one of ten takes ten times as long.
+fn service_s(random: &mut Random, load: u64) -> f64 {
+    let tail = if random.unit() < 0.1 { 10.0 } else { 1.0 };
+    load as f64 * 1e-9 * (0.5 + random.unit()) * tail
 }
 
 /// Windows in which servers serve requests; server 0 takes `factor` times as long from window
@@ -47,7 +36,7 @@ fn run(
                 let is_slow = server == 0 && window >= from;
                 let slower = if is_slow { factor } else { 1.0 };
                 let ts_ns = window * WINDOW_NS + sample * (WINDOW_NS / SAMPLES);
-                let service_s = random.service_s(load) * slower;
+                let service_s = service_s(&mut random, load) * slower;
                 let sample = ServerSample {
                     server,
                     ts_ns,
@@ -100,7 +89,7 @@ fn equal_servers_are_not_called_slow_more_often_than_stated() {
                         server,
                         ts_ns: window * WINDOW_NS + sample * (WINDOW_NS / SAMPLES),
                         load: 1 << 20,
-                        service_s: random.service_s(1 << 20),
+                        service_s: service_s(&mut random, 1 << 20),
                     };
                     let is_first = sample.ts_ns == window * WINDOW_NS && server == 0;
                     let is_alarm = detector.observe(&sample).is_some();
@@ -138,7 +127,7 @@ fn a_server_that_is_slow_for_a_window_and_one_with_larger_requests_are_not_slow(
                     server: server as u64,
                     ts_ns: window * WINDOW_NS + sample * (WINDOW_NS / SAMPLES),
                     load,
-                    service_s: random.service_s(load) * slower,
+                    service_s: service_s(&mut random, load) * slower,
                 };
                 assert_eq!(detector.observe(&sample), None);
             }
