@@ -207,6 +207,10 @@ SURROUNDINGS: Listed = {
     "README.md": {"baro_t *app": "static const double r = 0.5; static const uint64_t n = 7;"},
     "applications.md": {"#include <baro.h>": "static double solve(void) { return 0.5; }"},
     "cluster.md": {"b = barograph.of_node": "import barograph"},
+    "scheduling.md": {
+        "baro_io_volume_t *scratch": 'static const int64_t bytes = 7; static void write_checkpoint(void) {}\n'
+        "#define b baro_open(\"documents\", NULL)",
+    },
 }
 
 # Programs that not every machine has. Pieces that need a missing one are skipped, but with CI=true

@@ -86,6 +86,7 @@ def test_the_run_directory_has_the_modes_of_the_design(live: Agent) -> None:
         "subscribers.json": 0o644,
         "query_nodes.json": 0o644,
         "decisions.json": 0o600,
+        "io_phases.json": 0o600,
         "cluster.json": 0o644,
         "cluster_insights.json": 0o644,
         "read.sock": 0o666,

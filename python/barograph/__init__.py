@@ -15,7 +15,8 @@ the agent is busy and after it restarts.
         print(sample.name, sample.value)
 
 A program can publish values of its own, and be called: :func:`publication`. Other programs call its
-handlers and set its knobs: :func:`fire`, :func:`set_knob`. Arrays that are read as precisely as is
+handlers and set its knobs: :func:`fire`, :func:`set_knob`. It can say when it does much I/O, and wait
+for its turn: :func:`io_volume`. Arrays that are read as precisely as is
 needed are in :mod:`barograph.progressive`.
 
 Names and labels may be given as a pattern with ``*`` and ``?``: ``disk.*{device=vd*}``; labels may
@@ -38,6 +39,8 @@ from barograph._barograph import (
     EventGap,
     Events,
     FileEvent,
+    IoPhase,
+    IoVolume,
     Knob,
     NoAgentError,
     QueryError,
@@ -55,6 +58,7 @@ from barograph._archive import Archive
 from barograph._calls import Fired, NodeFired
 from barograph._calls import fire as _fire
 from barograph._control import Control, ControlError
+from barograph._io import io_volume
 from barograph._nodes import NodeRows, NodeState
 from barograph._nodes import ask as _ask_nodes
 from barograph._publication import Publication, ValueSpec, counter, gauge, publication, state
@@ -77,6 +81,8 @@ __all__ = [
     "Events",
     "FileEvent",
     "Fired",
+    "IoPhase",
+    "IoVolume",
     "Knob",
     "NoAgentError",
     "NodeFired",
@@ -103,6 +109,7 @@ __all__ = [
     "events",
     "fire",
     "gauge",
+    "io_volume",
     "history",
     "latest",
     "expected",

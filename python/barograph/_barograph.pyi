@@ -422,6 +422,50 @@ class Knob:
     @property
     def unit(self) -> str: ...
 
+@final
+class IoVolume:
+    """A volume on which the program does I/O: see :func:`barograph.io_volume`."""
+
+    def __new__(
+        cls, volume: str, application: str, run_dir: str | PathLike[str] | None
+    ) -> Self: ...
+    @property
+    def error(self) -> str | None:
+        """The reason why nothing is published."""
+    def phase(
+        self, bytes: int | None = None, *, priority: int = 5, wait: float | None = None
+    ) -> IoPhase:
+        """A phase of I/O, as a block, which begins when the phase may do I/O.
+
+        `bytes` is what it will read and write, if it knows; `priority` is 1 to 10, 10 for the most
+        important; `wait` is the longest wait in seconds, 60 unless given.
+        """
+
+@final
+class IoPhase:
+    """A phase of I/O, which begins and ends with its block."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+    def step(self, bytes_done: int) -> Literal["off", "granted", "late", "no_agent"]:
+        """Says how much was done so far, and waits if the grant was taken away for others.
+
+        Phases that do this are served in turns where the policy has turns; others keep their grant
+        to the end.
+        """
+    def done(self, bytes_done: int) -> None:
+        """Notes how much was done, for the end of the phase."""
+    @property
+    def grant(self) -> Literal["off", "granted", "late", "no_agent"] | None:
+        """Why the phase may go on; None before it begins.
+
+        ``off``: the I/O of the volume is not scheduled. ``late``: it has waited for as long as it
+        wanted to. ``no_agent``: it has heard nothing of an agent.
+        """
+    @property
+    def share(self) -> float | None:
+        """The share of the volume that it has, 0 to 1; None without a grant."""
+
 class Publication:
     """A named set of values, and the frames in which they are put."""
 

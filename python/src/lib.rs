@@ -5,6 +5,7 @@ mod archive;
 mod calls;
 mod errors;
 mod events;
+mod io_phases;
 mod life;
 mod observer;
 mod packed;
@@ -30,6 +31,8 @@ fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<events::Event>()?;
     module.add_class::<events::Events>()?;
     module.add_class::<events::Gap>()?;
+    module.add_class::<io_phases::IoPhase>()?;
+    module.add_class::<io_phases::IoVolume>()?;
     module.add_class::<observer::Observer>()?;
     module.add_class::<observer::Status>()?;
     module.add_class::<observer::StreamInfo>()?;

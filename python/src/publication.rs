@@ -413,7 +413,7 @@ fn raise_mistake(done: Result<(), PublishError>) -> PyResult<()> {
     }
 }
 
-fn is_mistake(error: &PublishError) -> bool {
+pub(crate) fn is_mistake(error: &PublishError) -> bool {
     matches!(
         error,
         PublishError::Name(_) | PublishError::Taken { .. } | PublishError::Knob { .. }

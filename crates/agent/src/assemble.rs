@@ -22,10 +22,11 @@ use crate::cluster_watch::ClusterState;
 use crate::control::wanted;
 use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
 use crate::interference::BandwidthWatch;
+use crate::io_schedules::IoSchedules;
 use crate::policies::{Policies, WakeLoop};
 use crate::statements::{StatementStore, StatementTroubles};
 use crate::{AgentError, Config};
-use barograph_intake::ScopeShared;
+use barograph_intake::{PhaseDesk, ScopeShared};
 use barograph_recorder::{ForecastRoom, Forecasts, History, ScopeHistories, World, take_over};
 
 /// The directories of an agent, taken and read: nobody else has them.
@@ -91,10 +92,13 @@ impl AgentDirectories {
         take_over(&self.run_dir, &config.node, &history);
         let segment = Segment::create(&path, segment_config(config, incarnation), started_ns)?;
         let (events, receiver) = sync_channel(EVENTS_MAX);
+        let schedules = IoSchedules::new(&config.schedule, &world.clock);
+        let desk: Arc<dyn PhaseDesk> = Arc::clone(&schedules) as _;
         let shared = ScopeShared {
             forecasts: ForecastRoom::new(&config.forecast)?,
             histories: ScopeHistories::default(),
             world: world.clone(),
+            phases: Some(desk),
         };
         let is_clustered = !config.cluster.name.is_empty();
         let first_key = segment_config(config, incarnation).streams_max;
@@ -117,6 +121,7 @@ impl AgentDirectories {
             bandwidths: BandwidthWatch::new(&config.interference, world),
             policies: Policies::new(&config.sources, waking(events.clone())),
             ingest: Arc::default(),
+            schedules,
             exports,
             cluster: ClusterState::default(),
             cluster_inputs: inputs,

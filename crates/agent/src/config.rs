@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ActionConfig, AgentError, ApplicationsConfig, ArchiveConfig, BandwidthConfig, ClusterConfig,
-    ControlConfig, EventConfig, ExportConfig, ForecastConfig,
+    ControlConfig, EventConfig, ExportConfig, ForecastConfig, ScheduleConfig,
 };
 use barograph_model::ConfigError;
 use barograph_recorder::seconds;
@@ -59,6 +59,8 @@ pub struct Config {
     pub action: ActionConfig,
     /// Controllers: how much readers of arrays are told to read, and with which I/O weight.
     pub control: ControlConfig,
+    /// I/O scheduling: whose turn it is to do I/O, of the programs that ask.
+    pub schedule: ScheduleConfig,
     /// Forecasts of the near future of streams.
     pub forecast: ForecastConfig,
     /// The forecast of the bandwidth that a reader gets from a device to which others write.
@@ -90,6 +92,7 @@ impl Default for Config {
             event: EventConfig::default(),
             action: ActionConfig::default(),
             control: ControlConfig::default(),
+            schedule: ScheduleConfig::default(),
             forecast: ForecastConfig::default(),
             interference: BandwidthConfig::default(),
             policy: Vec::new(),
@@ -229,6 +232,7 @@ impl Config {
         }
         self.cluster.check(&self.node)?;
         self.control.check()?;
+        self.schedule.check()?;
         if self.run_dir.as_os_str().is_empty() {
             self.run_dir = RunDir::default_path();
         }

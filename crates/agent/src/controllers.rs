@@ -24,12 +24,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_client::Observer;
+use barograph_intake::PhaseDesk as _;
 use barograph_model::{Clock, ControlFault, ControlFaultKind, NS_PER_S, RequestSender};
 use barograph_stream::RunDir;
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::AgentError;
+use crate::io_schedules::{IoSchedules, PublishedPhases};
 pub use config::{ControlConfig, ControlModeConfig, ThresholdsConfig, WeightRights};
 use device::KernelTrees;
 use document::PublishedDecisions;
@@ -64,6 +66,8 @@ struct ControlShared {
     weights: Mutex<Weights>,
     /// The reader of the forecast of bandwidth, once there is a segment.
     observer: Mutex<Option<Observer>>,
+    /// The schedulers of volumes, whose phases are published here.
+    schedules: Arc<IoSchedules>,
 }
 
 /// The times of the next work of the thread, on the monotonic clock.
@@ -74,6 +78,8 @@ struct ControlSteps {
     /// The number of changes that the document has; `None` before it is written first.
     told: Option<u64>,
     published: PublishedDecisions,
+    phases_told: Option<u64>,
+    phases: PublishedPhases,
 }
 
 impl Controllers {
@@ -84,8 +90,10 @@ impl Controllers {
         places: (&Path, &Path),
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
+        schedules: Arc<IoSchedules>,
     ) -> Result<Arc<Self>, AgentError> {
-        let shared = Arc::new(ControlShared::new(config, places, run_dir, clock));
+        let shared = ControlShared::new(config, places, run_dir, clock, schedules);
+        let shared = Arc::new(shared);
         let (wake, woken) = sync_channel(1);
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -154,6 +162,7 @@ impl ControlShared {
         (sys_root, state_dir): (&Path, &Path),
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
+        schedules: Arc<IoSchedules>,
     ) -> Self {
         let trees = KernelTrees::new(sys_root);
         let weights = Weights::open(&trees, state_dir);
@@ -166,6 +175,7 @@ impl ControlShared {
             readers: Mutex::default(),
             weights: Mutex::new(weights),
             observer: Mutex::default(),
+            schedules,
         }
     }
 
@@ -212,14 +222,28 @@ impl ControlShared {
             }
         }
         let changes = self.readers().changes;
-        if now_ns >= steps.document_ns && steps.told != Some(changes) {
+        let phases = self.schedules.changes();
+        let has_changed = steps.told != Some(changes) || steps.phases_told != Some(phases);
+        if now_ns >= steps.document_ns && has_changed {
             steps.document_ns = now_ns.saturating_add(DOCUMENT_NS);
             self.tell(steps);
+            self.tell_phases(steps);
         }
         let look = self.weights().is_held().then_some(steps.look_ns);
         let is_told = steps.told == Some(self.readers().changes);
         let document = (!is_told).then_some(steps.document_ns);
-        look.into_iter().chain(document).min()
+        // Nobody wakes this thread for a phase of I/O.
+        let phases = self.schedules.schedules();
+        let phases = phases.then(|| steps.document_ns.max(now_ns.saturating_add(DOCUMENT_NS)));
+        look.into_iter().chain(document).chain(phases).min()
+    }
+
+    /// Writes the documents of phases of I/O.
+    fn tell_phases(&self, steps: &mut ControlSteps) {
+        steps.phases_told = Some(self.schedules.changes());
+        steps
+            .phases
+            .publish(&self.run_dir, self.uid, &self.schedules);
     }
 
     /// Writes the documents of decisions.

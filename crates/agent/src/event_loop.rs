@@ -27,6 +27,7 @@ use crate::documents::{self, RenderedInsights, RenderedSources};
 use crate::export::ExportWatch;
 use crate::facts::FactSink;
 use crate::interference::BandwidthWatch;
+use crate::io_schedules::IoSchedules;
 use crate::outlook::{FREE, Outlook};
 use crate::policies::{Policies, Policy, PolicyChanger, statement};
 use crate::refusal::StatementAnswer;
@@ -111,6 +112,8 @@ pub(crate) struct LoopParts {
     pub policies: Policies,
     /// Counts of the intake of ingest files.
     pub ingest: Arc<IngestCounts>,
+    /// The schedulers of volumes.
+    pub schedules: Arc<IoSchedules>,
     /// The success of the exports, if there are any.
     pub exports: Option<ExportStatus>,
     /// The state of the cluster as the fabric knows it.
@@ -165,6 +168,7 @@ impl<'c> EventLoop<'c> {
             bandwidths,
             policies,
             ingest,
+            schedules,
             exports,
             cluster,
             cluster_inputs,
@@ -174,7 +178,7 @@ impl<'c> EventLoop<'c> {
         let begin_ns = poller.next_deadline_ns().min(clock.monotonic_ns());
         let mut streams = Streams::new(segment, clock, history.journal(), repeat_ns);
         let meter = Arc::clone(&world.meter);
-        let self_watch = SelfWatch::new(&mut streams, BEAT_NS, meter, ingest);
+        let self_watch = SelfWatch::new(&mut streams, BEAT_NS, meter, (ingest, schedules));
         let archive = history.status();
         let archive_watch = archive
             .is_some()

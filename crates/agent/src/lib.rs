@@ -30,6 +30,7 @@ mod export;
 mod fabric;
 mod facts;
 mod interference;
+mod io_schedules;
 mod look;
 mod node_calls;
 mod node_past;
@@ -66,10 +67,10 @@ pub use barograph_stream::{
     ACTIONS_DOCUMENT, AGENT_DOCUMENT, ARCHIVE_DOCUMENT, ActionsRow, AgentDocument, CALLS_DOCUMENT,
     CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, CallsRow, ClusterInsightsRow, DECISIONS_DOCUMENT,
     DecisionsRow, FORECASTS_DOCUMENT, ForecastsRow, HANDLERS_DOCUMENT, HandlersRow,
-    INSIGHTS_DOCUMENT, INTERFERENCE_DOCUMENT, InsightsRow, InterferenceRow, InterferenceStep,
-    KNOBS_DOCUMENT, KnobsRow, PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow, PoliciesRow,
-    RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SUBSCRIBERS_DOCUMENT,
-    SourcesRow, StatementsRow, SubscribersRow, WATCHES_DOCUMENT, WatchesRow,
+    INSIGHTS_DOCUMENT, INTERFERENCE_DOCUMENT, IO_PHASES_DOCUMENT, InsightsRow, InterferenceRow,
+    InterferenceStep, IoPhasesRow, KNOBS_DOCUMENT, KnobsRow, PEERS_DOCUMENT, POLICIES_DOCUMENT,
+    PeersRow, PoliciesRow, RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT,
+    SUBSCRIBERS_DOCUMENT, SourcesRow, StatementsRow, SubscribersRow, WATCHES_DOCUMENT, WatchesRow,
 };
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use controllers::{
@@ -79,6 +80,7 @@ pub use error::AgentError;
 pub use export::{ExportConfig, ReceiverConfig};
 pub use fabric::ClusterConfig;
 pub use interference::BandwidthConfig;
+pub use io_schedules::{PolicyName, ScheduleConfig, VolumeConfig};
 pub use look::{LookDocuments, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
 pub use start::Agent;

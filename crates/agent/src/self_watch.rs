@@ -7,6 +7,7 @@ use barograph_model::{
     Descriptor, Kind, Labels, Name, Sample, Sink, StreamKey, Unit, Value, ValueType,
 };
 
+use crate::io_schedules::IoSchedules;
 use barograph_intake::IngestCounts;
 use barograph_recorder::Streams;
 
@@ -45,6 +46,73 @@ const INGEST: [(&str, Kind, &str); 3] = [
     ),
 ];
 
+/// Streams about a volume whose I/O is scheduled, labelled `volume`.
+const VOLUME: [(&str, ValueType, Kind, &str, &str); 9] = [
+    (
+        "io.schedule.waiting.count",
+        ValueType::Int,
+        Kind::Gauge,
+        "count",
+        "Phases of I/O of applications that wait for a grant on the volume",
+    ),
+    (
+        "io.schedule.granted.count",
+        ValueType::Int,
+        Kind::Gauge,
+        "count",
+        "Phases of I/O of applications that may do I/O on the volume",
+    ),
+    (
+        "io.schedule.load.ratio",
+        ValueType::Float,
+        Kind::Gauge,
+        "ratio",
+        "Share of the time of the volume that the applications need together, by their past phases; 1 and more is overload",
+    ),
+    (
+        "io.schedule.begun.count",
+        ValueType::Int,
+        Kind::Counter,
+        "count",
+        "Phases of I/O that have begun on the volume",
+    ),
+    (
+        "io.schedule.ended.count",
+        ValueType::Int,
+        Kind::Counter,
+        "count",
+        "Phases of I/O that have ended by themselves, or with their processes",
+    ),
+    (
+        "io.schedule.expired.count",
+        ValueType::Int,
+        Kind::Counter,
+        "count",
+        "Phases of I/O of which nothing was heard for the time of their lease",
+    ),
+    (
+        "io.schedule.refused.count",
+        ValueType::Int,
+        Kind::Counter,
+        "count",
+        "Phases of I/O that were not scheduled, because there were too many",
+    ),
+    (
+        "io.schedule.alone.count",
+        ValueType::Int,
+        Kind::Counter,
+        "count",
+        "Phases of I/O that went on without a grant",
+    ),
+    (
+        "io.schedule.starved.count",
+        ValueType::Int,
+        Kind::Counter,
+        "count",
+        "Phases of I/O that were served beside others, because the policy had starved them",
+    ),
+];
+
 /// The part of the agent's state that neither the system nor the segment has.
 pub(crate) struct SelfState<'a> {
     /// The outlook of the node.
@@ -68,18 +136,20 @@ pub(crate) struct SelfWatch {
     forecasts: [Option<StreamKey>; 2],
     events: [Option<StreamKey>; EVENT_KINDS.len()],
     ingest: Arc<IngestCounts>,
+    schedules: Arc<IoSchedules>,
+    volumes: Vec<[Option<StreamKey>; VOLUME.len()]>,
     outlook: Option<StreamKey>,
     who: Option<StreamKey>,
 }
 
 impl SelfWatch {
     /// Declares the streams. All are looked at every `interval_ns`. `ingest` is counted by the
-    /// intake.
+    /// intake, and `schedules` are the schedulers of volumes.
     pub(crate) fn new(
         sink: &mut Streams<'_>,
         interval_ns: i64,
         meter: Arc<dyn ProcessMeter>,
-        ingest: Arc<IngestCounts>,
+        (ingest, schedules): (Arc<IngestCounts>, Arc<IoSchedules>),
     ) -> Self {
         use Kind::{Counter, Gauge, State};
         use ValueType::{Float, Int, Text};
@@ -91,6 +161,11 @@ impl SelfWatch {
             key
         };
         let events = EVENT_KINDS.map(|kind| declare_as(&event_descriptor(kind)));
+        let volumes = schedules.volumes();
+        let volumes = volumes
+            .iter()
+            .map(|volume| VOLUME.map(|it| declare_as(&volume_descriptor(volume, it))));
+        let volumes = volumes.collect();
         let mut declare = |name: &str, value_type, unit: &str, kind, help: &str| {
             declare_as(&descriptor(name, value_type, unit, kind, help))
         };
@@ -128,6 +203,8 @@ impl SelfWatch {
             forecasts: FORECASTS.map(|(name, help)| declare(name, Int, "count", Gauge, help)),
             events,
             ingest,
+            schedules,
+            volumes,
             outlook: declare(
                 "node.outlook.text",
                 Text,
@@ -172,6 +249,26 @@ impl SelfWatch {
         for (key, count) in self.events.into_iter().zip(state.events) {
             put(key, Value::Int(*count as i64));
         }
+        for (keys, state) in self.volumes.iter().zip(self.schedules.states()) {
+            let count = |count: u64| Some(Value::Int(i64::try_from(count).unwrap_or(i64::MAX)));
+            let counts = state.counts;
+            let values = [
+                count(state.waiting as u64),
+                count(state.granted as u64),
+                state.load.map(Value::Float),
+                count(counts.begun),
+                count(counts.ended),
+                count(counts.expired),
+                count(counts.refused),
+                count(counts.went_alone),
+                count(counts.starved),
+            ];
+            for (key, value) in keys.iter().zip(values) {
+                if let Some(value) = value {
+                    put(*key, value);
+                }
+            }
+        }
         put(self.outlook, Value::text(state.outlook));
         put(self.who, Value::text(state.who));
         if let Some(bytes) = self.meter.resident_bytes() {
@@ -209,5 +306,17 @@ fn event_descriptor(kind: &str) -> Descriptor {
             Kind::Counter,
             "Events that the sampling loop has applied",
         )
+    }
+}
+
+/// A stream about a volume.
+fn volume_descriptor(
+    volume: &str,
+    (name, value_type, kind, unit, help): (&str, ValueType, Kind, &str, &str),
+) -> Descriptor {
+    Descriptor {
+        // Names of volumes were checked with the configuration.
+        labels: Labels::new([("volume", volume)]).unwrap_or_else(|_| Labels::none()),
+        ..descriptor(name, value_type, unit, kind, help)
     }
 }

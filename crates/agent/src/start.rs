@@ -30,6 +30,7 @@ use crate::event_columns::RecordFields;
 use crate::event_feeds::event_feeds;
 use crate::event_loop::{self, Event, EventLoop, LoopParts};
 use crate::fabric::{Fabric, NodeServices};
+use crate::io_schedules::IoSchedules;
 use crate::node_calls::NodeCalls;
 use crate::node_queries::{ClientSql, NodeSql};
 use crate::node_questions::NodeQuestions;
@@ -117,6 +118,7 @@ impl Agent {
             _lock: parts.lock,
         };
         let ingest = Arc::clone(&parts.sampling.ingest);
+        let schedules = Arc::clone(&parts.sampling.schedules);
         let cluster = parts.sampling.cluster.clone();
         let (ready, first_round) = sync_channel(1);
         agent.sampler = Some(start_sampler(
@@ -133,7 +135,14 @@ impl Agent {
         let insights = parts.cluster_insights;
         let control = (parts.statements, read, questions.clone(), insights.clone());
         let started_ns = parts.started_ns;
-        let engine = agent.serve(&config, &world.clock, started_ns, shared, ingest, control)?;
+        let engine = agent.serve(
+            &config,
+            &world.clock,
+            started_ns,
+            shared,
+            (ingest, schedules),
+            control,
+        )?;
         if let Some(exports) = exports {
             let clock = Arc::clone(&world.clock);
             agent.exporter = Some(exports.start(agent.run_dir.clone(), clock)?);
@@ -171,7 +180,7 @@ impl Agent {
         clock: &Arc<dyn Clock>,
         started_ns: i64,
         shared: ScopeShared,
-        ingest: Arc<IngestCounts>,
+        (ingest, schedules): (Arc<IngestCounts>, Arc<IoSchedules>),
         (statements, read, questions, cluster): (
             Arc<StatementStore>,
             ReadConfig,
@@ -217,7 +226,7 @@ impl Agent {
         rules.attend()?;
         self.rules = Some(rules.clone());
         let places = (&*config.sources.sys_root, &*config.state_dir);
-        let controllers = Controllers::start(&config.control, places, run_dir, clock)?;
+        let controllers = Controllers::start(&config.control, places, run_dir, clock, schedules)?;
         self.controllers = Some(Arc::clone(&controllers));
         let engine = client_sql(config, run_dir, clock)?;
         let control = Arc::new(LoopControl {

@@ -247,11 +247,11 @@ impl WatchShared {
             let of_reader = rows.iter().filter(|((of, _), _)| *of == reader);
             of_reader.map(|(_, row)| row.clone()).collect()
         };
-        publish(
-            &self.run_dir.scope(&reader.scope()),
-            WATCHES_DOCUMENT,
-            &of_reader,
-        );
+        // The scope begins with the stream of the first source: its state is told again then.
+        let scope = self.run_dir.scope(&reader.scope());
+        if scope.path().exists() {
+            publish(&scope, WATCHES_DOCUMENT, &of_reader);
+        }
     }
 }
 

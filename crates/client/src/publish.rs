@@ -38,6 +38,7 @@ mod fork;
 mod home;
 mod knob;
 mod leftovers;
+mod phase;
 mod place;
 mod poll;
 mod process;
@@ -55,6 +56,7 @@ pub use config::{BLOCK_TIME_DEFAULT, PublicationConfig, PublishConfig};
 pub use error::PublishError;
 pub(crate) use fork::watch as watch_forks;
 pub use knob::{Knob, KnobConfig, KnobValue};
+pub use phase::{IO_PRIORITY_DEFAULT, IO_WAIT_DEFAULT, IoGrant, IoPhase, IoPhaseConfig, IoVolume};
 pub use publisher::{Publication, Publisher};
 pub use value::ValueHandle;
 

@@ -44,9 +44,10 @@ pub use epoch::{
 };
 pub use error::ControlError;
 pub use schedule::{
-    AdaptiveConfig, ApplicationHistory, BeginRefusal, IoPhase, IoScheduler, PhaseBegin, PhaseGrant,
+    AdaptiveConfig, ApplicationHistory, BeginRefusal, EndedPhase, IoPhase, IoScheduler,
+    MemberAnswer, MemberBounds, MemberId, MemberReport, MemberStage, PhaseBegin, PhaseGrant,
     PhasePeriod, PhaseState, SchedulePlan, SchedulePolicy, ScheduleState, SchedulerConfig,
-    SchedulerCounts, offered_load,
+    SchedulerCounts, VolumePhase, VolumeScheduler, offered_load,
 };
 pub use slow::{ServerSample, SlowConfig, SlowServer, SlowServers};
 pub use weight::{

@@ -5,16 +5,22 @@
 //! so an agent and a simulation run the same code. CLARISSE has one of them, first come, first
 //! served (its slides, "Parallel I/O scheduling"). `policy` has it and others, `history` learns
 //! from past phases how often an application does I/O and how much, and `scheduler` gives grants
-//! for a time by a policy.
+//! for a time by a policy, and `volume` makes phases of applications of what their processes
+//! report.
 
 mod history;
 mod policy;
 mod scheduler;
+mod volume;
 
 pub use history::{ApplicationHistory, PhasePeriod, offered_load};
 pub use policy::{AdaptiveConfig, SchedulePolicy};
 pub use scheduler::{
     BeginRefusal, IoScheduler, PhaseBegin, PhaseState, SchedulerConfig, SchedulerCounts,
+};
+pub use volume::{
+    EndedPhase, MemberAnswer, MemberBounds, MemberId, MemberReport, MemberStage, VolumePhase,
+    VolumeScheduler,
 };
 
 /// A phase of I/O that has begun and has not ended.

@@ -1,5 +1,6 @@
-//! The door of the intake thread: the directory into which programs put their files, and the socket
-//! on which they knock.
+//! The door of the intake thread: the directory into which programs put their files, and the sockets
+//! on which they knock: one for news that may wait for the next round, one for phases of I/O, whose
+//! programs wait.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -26,9 +27,13 @@ const DESCRIPTORS_PARTS: u64 = 2;
 /// only for the agent's user.
 const DOOR_TO_ALL: u32 = 0o1733;
 
-/// The socket, and the length of its queue.
+/// Most knocks for phases that are read at once; the queue of a socket is no longer, usually.
+const PHASE_KNOCKS_MAX: usize = 64;
+
+/// The sockets, and the length of a queue.
 pub(crate) struct KnockSocket {
     socket: UnixDatagram,
+    phases: UnixDatagram,
     /// Number of knocks at once that may have filled the queue, so that others were lost.
     burst: usize,
 }
@@ -54,7 +59,7 @@ pub(crate) fn bell(door: &Path) -> std::io::Result<UnixDatagram> {
 }
 
 impl KnockSocket {
-    /// Opens the directory and the socket to the users that may publish.
+    /// Opens the directory and the sockets to the users that may publish.
     pub(crate) fn open(run_dir: &RunDir, to_all: bool) -> Result<Self, IntakeError> {
         let dir = run_dir.ingest_dir();
         let failed = |path: &Path| {
@@ -68,36 +73,64 @@ impl KnockSocket {
             .create(&dir);
         made.and_then(|()| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)))
             .map_err(failed(&dir))?;
-        let socket = run_dir.ingest_socket();
-        let new = socket.with_extension("new");
-        let open = || {
+        let open = |path: &Path| {
+            let new = path.with_extension("new");
             let _ = fs::remove_file(&new);
             let door = UnixDatagram::bind(&new)?;
             door.set_nonblocking(true)?;
             let mode = if to_all { 0o666 } else { 0o600 };
             fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
-            fs::rename(&new, &socket)?;
+            fs::rename(&new, path)?;
             Ok(door)
         };
+        let (socket, phases) = (run_dir.ingest_socket(), run_dir.phases_socket());
         Ok(Self {
-            socket: open().map_err(failed(&socket))?,
+            socket: open(&socket).map_err(failed(&socket))?,
+            phases: open(&phases).map_err(failed(&phases))?,
             burst: queue_max(),
         })
     }
 
-    /// Waits until somebody knocks, for at most `wait_ns`.
+    /// Waits until somebody knocks, for at most `wait_ns`: with news, with phases of I/O, or both.
+    /// Returns whether somebody has news.
     #[expect(
         clippy::disallowed_methods,
         reason = "the shell of the intake waits here"
     )]
-    pub(crate) fn wait(&self, wait_ns: i64) {
+    pub(crate) fn wait(&self, wait_ns: i64, for_news: bool, for_phases: bool) -> bool {
         let timeout = Timespec {
             tv_sec: wait_ns / NS_PER_S,
             tv_nsec: wait_ns % NS_PER_S,
         };
-        let mut door = [PollFd::new(&self.socket, PollFlags::IN)];
+        let flags = |is_awaited| match is_awaited {
+            true => PollFlags::IN,
+            false => PollFlags::empty(),
+        };
+        let mut doors = [
+            PollFd::new(&self.socket, flags(for_news)),
+            PollFd::new(&self.phases, flags(for_phases)),
+        ];
         // An interruption does not matter: what has arrived is looked at.
-        let _ = poll(&mut door, Some(&timeout));
+        let _ = poll(&mut doors, Some(&timeout));
+        doors[0].revents().contains(PollFlags::IN)
+    }
+
+    /// Reads the knocks for phases of I/O since the last call, a bounded number of them.
+    pub(crate) fn hear_phases(&self) -> Vec<Incarnation> {
+        let mut from = Vec::new();
+        for _ in 0..PHASE_KNOCKS_MAX {
+            let mut knock = [0; INCARNATION_BYTES + 1];
+            let Ok(length) = self.phases.recv(&mut knock) else {
+                break;
+            };
+            if let Some((incarnation, [])) = knock[..length].split_first_chunk() {
+                let incarnation = Incarnation(*incarnation);
+                if !from.contains(&incarnation) {
+                    from.push(incarnation);
+                }
+            }
+        }
+        from
     }
 
     /// Reads the knocks since the last call.

@@ -7,6 +7,7 @@
 //! read in steps beside the rounds.
 
 mod documents;
+mod phases;
 mod step;
 
 use std::collections::BTreeSet;
@@ -36,6 +37,7 @@ use super::timing::{TickClock, after_rest};
 use crate::call_streams::CallStreams;
 use barograph_call::Board;
 use barograph_stream::ScopeReader;
+use phases::IntakePhases;
 pub(crate) use step::{IntakeEvent, IntakeParts, NextStep};
 use step::{IntakeStage, RoundEnd};
 
@@ -103,6 +105,7 @@ pub(crate) struct Intake<'c> {
     /// Counts of ingest files for the agent's own streams.
     counts: Arc<IngestCounts>,
     takes: TakeBuffer,
+    phases: IntakePhases,
 }
 
 /// Borrows the fields that a round needs, so that the other fields can be used beside it.
@@ -134,6 +137,7 @@ impl<'c> Intake<'c> {
             events,
         } = parts;
         let closer = Closer::new(&settings.shared.world.work);
+        let phases = IntakePhases::new(settings.shared.phases.clone());
         let directory = IngestDirectory::new(settings.run_dir.ingest_dir());
         let mut scopes = OpenScopes::new(settings, clock);
         scopes.reopen();
@@ -168,6 +172,7 @@ impl<'c> Intake<'c> {
             changed: BTreeSet::new(),
             counts,
             takes: TakeBuffer::default(),
+            phases,
         }
     }
 
@@ -197,6 +202,7 @@ impl<'c> Intake<'c> {
     pub(crate) fn apply(&mut self, event: IntakeEvent) {
         match event {
             IntakeEvent::Knocks(knocks) => self.hear(knocks),
+            IntakeEvent::Phases(from) => self.attend_phases(&from),
             IntakeEvent::Stop => {
                 self.scan_all();
                 let until_ns = self.clock.monotonic_ns().saturating_add(FINISH_NS_MAX);
@@ -227,6 +233,7 @@ impl<'c> Intake<'c> {
             }
         }
         self.write_documents();
+        self.end_phases();
         self.stage = IntakeStage::Ended;
         NextStep::Never
     }
@@ -355,7 +362,8 @@ impl<'c> Intake<'c> {
         }
         self.places.take(uid, 1);
         let now_ns = self.clock.monotonic_ns();
-        let process = PublishingProcess::new(file, self.limits.values_max, now_ns);
+        let mut process = PublishingProcess::new(file, self.limits.values_max, now_ns);
+        process.set_schedules(self.phases.schedules());
         self.roster.add(process);
     }
 
@@ -393,6 +401,7 @@ impl<'c> Intake<'c> {
             end.has_news |= of_user.has_news;
             end.has_more |= of_user.has_more;
         }
+        self.answer_phases();
         end.has_news |= self.end_round();
         end
     }
@@ -407,30 +416,41 @@ impl<'c> Intake<'c> {
                 end.has_more = true;
                 break;
             }
-            let Some((number, mut process)) = self.roster.take_turn(uid) else {
+            let Some((number, process)) = self.roster.take_turn(uid) else {
                 break;
             };
             let allowed = self.rates.allowed(uid, self.clock.monotonic_ns());
             let records_max = allowed.min(left).min(of_process);
-            let attended = self.attend(&mut process, records_max);
-            if let Ok((look, work)) = attended {
+            if let Some((look, work)) = self.attend_one(number, process, records_max) {
                 left = left.saturating_sub(work);
                 end.has_news |= look.has_news;
                 // Work that the user's rate holds back is for later.
                 end.has_more |= look.has_more && records_max < allowed;
             }
-            let is_over = attended.is_err() || {
-                let is_quiet = process.quiet_ns(self.clock.monotonic_ns()) > AWAKE_NS;
-                process.is_over(is_quiet)
-            };
-            if is_over {
-                self.let_go(process, attended.is_ok());
-            } else {
-                process.answer(&mut self.answers, &self.board);
-                self.roster.put_back(number, process);
-            }
         }
         end
+    }
+
+    /// Looks at a process that was taken from the roster, and puts it back, or ends it. Returns the
+    /// result and the work, unless its file is damaged.
+    fn attend_one(
+        &mut self,
+        number: u64,
+        mut process: Box<PublishingProcess>,
+        records_max: u64,
+    ) -> Option<(RoundEnd, u64)> {
+        let attended = self.attend(&mut process, records_max);
+        let is_over = attended.is_err() || {
+            let is_quiet = process.quiet_ns(self.clock.monotonic_ns()) > AWAKE_NS;
+            process.is_over(is_quiet)
+        };
+        if is_over {
+            self.let_go(process, attended.is_ok());
+        } else {
+            process.answer(&mut self.answers, &self.board);
+            self.roster.put_back(number, process);
+        }
+        attended.ok()
     }
 
     /// Looks at a process. If it is quiet it is put to sleep and looked at once more, since it may
@@ -476,6 +496,7 @@ impl<'c> Intake<'c> {
             records += again.records;
             work += again.work;
         }
+        work += self.phases.report(process, is_quiet);
         self.rates.used(process.uid(), records);
         if has_news {
             self.changed.extend(process.readers());
@@ -487,6 +508,7 @@ impl<'c> Intake<'c> {
     /// false).
     fn let_go(&mut self, mut process: Box<PublishingProcess>, is_sound: bool) {
         let incarnation = process.file().incarnation();
+        self.phases.leave(&mut process);
         process.answer(&mut self.answers, &self.board);
         self.answers.tell_of(incarnation, &self.board);
         self.changed.extend(process.readers());
@@ -542,6 +564,7 @@ impl<'c> Intake<'c> {
             || self.roster.is_anyone_awake()
             || self.roster.is_sweeping();
         let mut until_ns = self.next_scan_ns().min(self.roster.next_look_ns());
+        until_ns = until_ns.min(self.phases.next_ns());
         if self.is_scan_due {
             until_ns = until_ns.min(self.directory.next_ns());
         }

@@ -21,6 +21,7 @@ mod ledger;
 mod leftovers;
 mod newest;
 mod offers;
+mod phases;
 mod process;
 mod rates;
 mod roster;
@@ -50,6 +51,7 @@ use door::KnockSocket;
 pub use error::IntakeError;
 pub use event_door::{BatchLost, EventDoor, EventSource, EventsRecorded};
 use intake::{Intake, IntakeEvent, IntakeParts, NextStep};
+pub use phases::{PhaseDesk, PhaseOutcome, PhaseProcess, PhaseReport};
 use scope::ScopeSettings;
 
 use barograph_recorder::{ForecastRoom, ScopeHistories, World};
@@ -63,6 +65,8 @@ pub struct ScopeShared {
     pub histories: ScopeHistories,
     /// The outside of the agent.
     pub world: World,
+    /// The desk for phases of I/O; without one they are recorded and not scheduled.
+    pub phases: Option<Arc<dyn PhaseDesk>>,
 }
 
 /// The thread that takes in what applications publish. Dropping it stops the thread after it has
@@ -70,6 +74,7 @@ pub struct ScopeShared {
 pub struct Applications {
     stop: Arc<AtomicBool>,
     knock: std::path::PathBuf,
+    phases: std::path::PathBuf,
     bell: std::os::unix::net::UnixDatagram,
     board: Arc<Board>,
     bridge: Arc<dyn Ingest>,
@@ -146,6 +151,8 @@ impl<'c> SteppedApplications<'c> {
     /// Does what is due, and returns the time of the next step; a knock waits until then.
     pub fn step(&mut self) -> i64 {
         if self.clock.monotonic_ns() >= self.next_ns() {
+            self.intake
+                .apply(IntakeEvent::Phases(self.door.hear_phases()));
             self.intake.apply(IntakeEvent::Knocks(self.door.hear()));
             self.next = self.intake.step();
         }
@@ -176,6 +183,7 @@ struct Assembly {
     parts: IntakeParts,
     door: KnockSocket,
     knock: std::path::PathBuf,
+    phases: std::path::PathBuf,
     bridge: Arc<dyn Ingest>,
     events: Arc<EventDoor>,
     clock: Arc<dyn Clock>,
@@ -214,6 +222,7 @@ impl Assembly {
             },
             door,
             knock,
+            phases: run_dir.phases_socket(),
             bridge: Arc::new(to_bridge),
             events: Arc::new(to_events),
             clock: Arc::clone(clock),
@@ -226,6 +235,7 @@ impl Assembly {
             parts,
             door,
             knock,
+            phases,
             bridge,
             events,
             clock,
@@ -240,6 +250,7 @@ impl Assembly {
             .map_err(IntakeError::Thread)?;
         Ok(Applications {
             stop,
+            phases,
             knock,
             bell,
             board,
@@ -260,5 +271,6 @@ impl Drop for Applications {
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.knock);
+        let _ = std::fs::remove_file(&self.phases);
     }
 }

@@ -21,6 +21,7 @@ use super::answers::CallAnswer;
 use super::counts::{IngestCounts, ProcessCounts};
 use super::identity::{Instances, PublicationIdentity};
 use super::offers::Offers;
+use super::phases::{PhaseNews, PhaseProcess};
 use super::scope::{OpenScopes, Scope};
 use super::shares::Shares;
 use super::taken::TakenMarks;
@@ -47,6 +48,8 @@ pub(crate) const PROCESS_BYTES: u64 = 4 << 10;
 const RING_BYTES: u64 = 640;
 /// Minor version of the ingest format since which writers read their refusals.
 const REFUSALS_SINCE: u32 = 2;
+/// Minor version since which they read answers to phases of I/O.
+const PHASES_SINCE: u32 = 3;
 /// Most batches that wait for the disk separately; beyond it, each two become one.
 const WAITING_MAX: usize = 64;
 /// Age from which a batch counts as safe: the archive has counted the losses of it.
@@ -67,6 +70,8 @@ struct Publication {
     waits: bool,
     newest_frame: Option<u64>,
     values: u32,
+    /// The volume, if its frames tell of phases of I/O.
+    volume: Option<String>,
 }
 
 /// A declared value.
@@ -153,6 +158,7 @@ pub(crate) struct PublishingProcess {
     /// Time of each ring's last record; after a frame, 1 ns more.
     reached: Vec<i64>,
     pub counts: ProcessCounts,
+    phases: PhaseNews,
     /// The values that earlier lives of the agent took in.
     taken: TakenMarks,
     /// [`OpenScopes::marks_read`] when `taken` was last read.
@@ -228,6 +234,7 @@ impl PublishingProcess {
             newest_ns: 0,
             reached: Vec::new(),
             counts: ProcessCounts::default(),
+            phases: PhaseNews::default(),
             taken: TakenMarks::default(),
             marks_known: 0,
             is_awake: true,
@@ -237,6 +244,32 @@ impl PublishingProcess {
 
     pub(crate) fn file(&self) -> &IngestFile {
         &self.file
+    }
+
+    /// What it has said of its phases of I/O.
+    pub(crate) fn phases_mut(&mut self) -> &mut PhaseNews {
+        &mut self.phases
+    }
+
+    /// The process as the desk for phases of I/O knows it.
+    pub(crate) fn phase_process(&self) -> PhaseProcess {
+        let job = self.labels.iter().find(|(name, _)| name == "job");
+        PhaseProcess {
+            incarnation: self.file.incarnation(),
+            pid: self.file.pid(),
+            uid: self.uid(),
+            application: self.application.clone(),
+            job: job.map_or_else(String::new, |(_, job)| job.clone()),
+        }
+    }
+
+    /// Tells the process whether its I/O is scheduled.
+    pub(crate) fn set_schedules(&mut self, schedules: Option<bool>) {
+        if self.file.version_minor() >= PHASES_SINCE
+            && let Err(error) = self.file.set_schedules(schedules)
+        {
+            debug!(%error, "a process is not told whether its I/O is scheduled");
+        }
     }
 
     /// Time since its last news.

@@ -149,6 +149,27 @@ impl ProcessRoster {
         Some((number, self.all.remove(&number)?))
     }
 
+    /// A process that is not taken for its turn.
+    pub(crate) fn get(&self, incarnation: Incarnation) -> Option<&PublishingProcess> {
+        let number = self.by_incarnation.get(&incarnation)?;
+        self.all.get(number).map(|process| &**process)
+    }
+
+    /// Takes a process before its turn, and wakes it, until it is put back or let go.
+    pub(crate) fn take(
+        &mut self,
+        incarnation: Incarnation,
+    ) -> Option<(u64, Box<PublishingProcess>)> {
+        let number = *self.by_incarnation.get(&incarnation)?;
+        let mut process = self.all.remove(&number)?;
+        if std::mem::replace(&mut process.is_awake, true)
+            && let Some(queue) = self.awake.get_mut(&process.uid())
+        {
+            queue.retain(|of_queue| *of_queue != number);
+        }
+        Some((number, process))
+    }
+
     /// Puts a process back after its turn.
     pub(crate) fn put_back(&mut self, number: u64, process: Box<PublishingProcess>) {
         let uid = process.uid();

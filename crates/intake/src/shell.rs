@@ -1,7 +1,6 @@
 //! The shell of the intake thread: it alone waits, for the time of the next round or for a knock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use barograph_model::Clock;
 
@@ -9,7 +8,6 @@ use crate::door::KnockSocket;
 use crate::intake::{Intake, IntakeEvent, NextStep};
 
 /// Takes in until `stop` is set; then takes in everything that is committed by then.
-#[expect(clippy::disallowed_methods, reason = "the shell of the intake")]
 pub(crate) fn run(
     mut intake: Intake<'_>,
     door: &KnockSocket,
@@ -18,13 +16,9 @@ pub(crate) fn run(
 ) {
     let mut is_stopping = false;
     loop {
-        let next = intake.step();
-        let wait_ns = |at_ns: i64| at_ns.saturating_sub(clock.monotonic_ns()).max(0);
-        match next {
-            NextStep::At(at_ns) => {
-                std::thread::sleep(Duration::from_nanos(wait_ns(at_ns).unsigned_abs()));
-            }
-            NextStep::AtOrKnock(at_ns) => door.wait(wait_ns(at_ns)),
+        match intake.step() {
+            NextStep::At(at_ns) => wait(&mut intake, door, clock, at_ns, false),
+            NextStep::AtOrKnock(at_ns) => wait(&mut intake, door, clock, at_ns, true),
             NextStep::Never => return,
         }
         if !is_stopping {
@@ -33,6 +27,43 @@ pub(crate) fn run(
         if !is_stopping && stop.load(Ordering::Acquire) {
             is_stopping = true;
             intake.apply(IntakeEvent::Stop);
+        }
+    }
+}
+
+/// Waits until a time, or for a knock. Phases of I/O are attended at once, since their programs
+/// wait; between two times for them there is a rest, so that rounds and other threads have theirs.
+fn wait(
+    intake: &mut Intake<'_>,
+    door: &KnockSocket,
+    clock: &dyn Clock,
+    at_ns: i64,
+    is_for_knock: bool,
+) {
+    loop {
+        let now_ns = clock.monotonic_ns();
+        if now_ns >= at_ns {
+            return;
+        }
+        let rested_ns = intake.phases_due_ns();
+        let is_for_phases = now_ns >= rested_ns;
+        let until_ns = match is_for_phases {
+            true => at_ns,
+            false => at_ns.min(rested_ns),
+        };
+        let has_knocked = door.wait(until_ns - now_ns, is_for_knock, is_for_phases);
+        if is_for_phases {
+            let from = door.hear_phases();
+            if !from.is_empty() {
+                intake.apply(IntakeEvent::Phases(from));
+                // The processes are awake now, which changes the time of the next round.
+                if is_for_knock {
+                    return;
+                }
+            }
+        }
+        if has_knocked {
+            return;
         }
     }
 }

@@ -46,6 +46,8 @@ module baro
   integer(c_int), parameter, public :: BARO_READERS_OWNER = 0, BARO_READERS_GROUP = 1, BARO_READERS_ALL = 2
   ! Return codes of functions; errors are negative.
   integer(c_int), parameter, public :: BARO_OK = 0, BARO_NOTHING = 1
+  ! Why a phase of I/O may go on.
+  integer(c_int), parameter, public :: BARO_IO_OFF = 0, BARO_IO_GRANTED = 1, BARO_IO_LATE = 2, BARO_IO_NO_AGENT = 3
   ! Quality of a sample: how its value was obtained.
   integer(c_int), parameter, public :: BARO_MEASURED = 0, BARO_DERIVED = 1, BARO_PREDICTED = 2, BARO_RECONCILED = 3
 
@@ -88,6 +90,12 @@ module baro
     real(c_double), allocatable :: numbers(:)
   end type
 
+  ! A volume on which the program does I/O.
+  type, public :: baro_volume
+    private
+    type(c_ptr) :: pointer = c_null_ptr
+  end type
+
   ! A knob: a value that others may set.
   type, public :: baro_knob
     private
@@ -126,6 +134,7 @@ module baro
   public :: baro_handler, baro_on, baro_poll, baro_listen, baro_call_text, baro_call_real
   public :: baro_declare_knob, baro_knob_real, baro_knob_int, baro_knob_logical, baro_fire, baro_set_knob
   public :: baro_open, baro_close, baro_is_enabled, baro_lost, baro_refused_count, baro_label
+  public :: baro_io_volume, baro_io_volume_close, baro_io_begin, baro_io_step, baro_io_end
   public :: baro_publication, baro_value, baro_put, baro_put_json, baro_frame, baro_commit, baro_error
   public :: baro_node_open, baro_node_open_mirrored, baro_node_is_alive, baro_node_close, baro_latest, baro_latest_expected
   public :: baro_subscribe, baro_subscription_next, baro_subscription_close
@@ -207,6 +216,59 @@ contains
     if (present(readers)) who = readers
     handle = c_baro_publication(publisher%pointer, c_text(name), who)
   end function
+
+  ! Declares a volume, or finds it again: the path of a file or directory on it, or its name in the
+  ! agent's configuration.
+  function baro_io_volume(publisher, volume) result(found)
+    type(baro_publisher), intent(in) :: publisher
+    character(len=*), intent(in) :: volume
+    type(baro_volume) :: found
+    found%pointer = c_baro_io_volume(publisher%pointer, c_text(volume))
+  end function
+
+  subroutine baro_io_volume_close(volume)
+    type(baro_volume), intent(inout) :: volume
+    call c_baro_io_volume_close(volume%pointer)
+    volume%pointer = c_null_ptr
+  end subroutine
+
+  ! Begins a phase of I/O, and returns when it may do I/O. bytes is what it will read and write, -1
+  ! if it does not know; wait_ms is the longest wait, 60,000 unless given.
+  function baro_io_begin(volume, bytes, priority, wait_ms, grant) result(phase)
+    type(baro_volume), intent(in) :: volume
+    integer(c_int64_t), intent(in), optional :: bytes, wait_ms
+    integer(c_int), intent(in), optional :: priority
+    integer(c_int), intent(out), optional :: grant
+    integer(baro_handle) :: phase
+    integer(c_int64_t) :: size, longest
+    integer(c_int) :: rank, why
+    size = -1_c_int64_t
+    longest = 0_c_int64_t
+    rank = 0_c_int
+    if (present(bytes)) size = bytes
+    if (present(wait_ms)) longest = wait_ms
+    if (present(priority)) rank = priority
+    phase = c_baro_io_begin(volume%pointer, size, rank, longest, why)
+    if (present(grant)) grant = why
+  end function
+
+  ! Says how much a phase has done, and waits if its grant was taken away for others.
+  function baro_io_step(volume, phase, bytes_done) result(grant)
+    type(baro_volume), intent(in) :: volume
+    integer(baro_handle), intent(in) :: phase
+    integer(c_int64_t), intent(in) :: bytes_done
+    integer(c_int) :: grant
+    grant = c_baro_io_step(volume%pointer, phase, bytes_done, 0_c_int64_t)
+  end function
+
+  ! Ends a phase. To end one twice does no harm.
+  subroutine baro_io_end(volume, phase, bytes_done)
+    type(baro_volume), intent(in) :: volume
+    integer(baro_handle), intent(in) :: phase
+    integer(c_int64_t), intent(in) :: bytes_done
+    integer(c_int) :: code
+    code = c_baro_io_end(volume%pointer, phase, bytes_done)
+  end subroutine
 
   ! Declares a value, or finds it again. bytes_max is the longest text, JSON or array, in bytes:
   ! 4,096 unless given, 65,536 at most.

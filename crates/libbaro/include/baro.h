@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 #define BARO_VERSION_MAJOR 1
-#define BARO_VERSION_MINOR 8
+#define BARO_VERSION_MINOR 9
 
 /* The library's version: major << 16 | minor. */
 uint32_t baro_version(void);
@@ -170,6 +170,45 @@ void baro_commit(void);
  *     Ends a frame: its number, and all puts of this thread since its last frame, appear at once.
  *     Then applies new settings of knobs: those without a frame number, and those for this frame
  *     number. */
+
+/* ---- Phases of I/O: a program says when it begins and ends to read and write much, and may wait
+ *      for its turn on a volume that several programs use (docs/guide/scheduling.md) ----
+ *
+ *   baro_io_volume_t *scratch = baro_io_volume(b, "/scratch/run7");
+ *   uint64_t phase = baro_io_begin(scratch, checkpoint_bytes, 0, 0, NULL);
+ *   write_checkpoint();
+ *   baro_io_end(scratch, phase, checkpoint_bytes);
+ *
+ * Nobody is held up for ever: without an agent, or on a volume whose I/O is not scheduled, begin
+ * returns at once; without an answer after a second; without a grant after wait_ms. All processes of
+ * a job and application that begin have one grant. A phase ends with its process. */
+typedef struct baro_io_volume baro_io_volume_t;
+
+/* Why a phase may go on. */
+enum {
+    BARO_IO_OFF = 0,      /* the I/O of the volume is not scheduled, or nothing is published */
+    BARO_IO_GRANTED = 1,
+    BARO_IO_LATE = 2,     /* it has waited for wait_ms */
+    BARO_IO_NO_AGENT = 3, /* it has heard nothing of an agent */
+};
+
+/* Declares a volume, or finds it again: the absolute path of a file or directory on it, or its name
+ * in the configuration of the agent. Returns null if it is refused. */
+baro_io_volume_t *baro_io_volume(baro_t *baro, const char *volume);
+void baro_io_volume_close(baro_io_volume_t *volume);
+/* Begins a phase of I/O, and returns when it may do I/O: its number, 0 if nothing is published.
+ * bytes is what it will read and write, -1 if it does not know; priority is 1 to 10 (10 for the most
+ * important), 0 for the default; wait_ms is the longest wait, 0 for 60 seconds. grant, which may be
+ * null, is why it may go on. From any thread; not from a signal handler. */
+uint64_t baro_io_begin(baro_io_volume_t *volume, int64_t bytes, int priority, uint64_t wait_ms, int *grant);
+/* Says how much a phase has done, at a place where it may wait: if its grant was taken away for
+ * others, returns when it may go on. Returns why it may. Phases that do so are served in turns where
+ * the policy has turns; others keep their grant to the end. */
+int baro_io_step(baro_io_volume_t *volume, uint64_t phase, uint64_t bytes_done, uint64_t wait_ms);
+/* Ends a phase. To end one twice does no harm. */
+int baro_io_end(baro_io_volume_t *volume, uint64_t phase, uint64_t bytes_done);
+/* The share of the volume that the agent has given a phase, 0 to 1; an error without a grant. */
+int baro_io_share(baro_io_volume_t *volume, uint64_t phase, double *share);
 
 /* ---- Being called: triggers run functions of this program, knobs are set by others ----
  *

@@ -232,6 +232,78 @@ private:
 };
 
 /// The publisher of this process; closed when the last object of this class ends.
+/// Why a phase of I/O may go on.
+enum class io_grant {
+    off = BARO_IO_OFF,
+    granted = BARO_IO_GRANTED,
+    late = BARO_IO_LATE,
+    no_agent = BARO_IO_NO_AGENT,
+};
+
+/// A phase of I/O that has begun. It ends when it is destroyed.
+class io_phase {
+public:
+    io_phase(baro_io_volume_t *volume, std::uint64_t number, int grant, std::chrono::milliseconds wait) noexcept
+        : volume_(volume), number_(number), grant_(static_cast<io_grant>(grant)), wait_(wait)
+    {
+    }
+    io_phase(io_phase &&other) noexcept
+        : volume_(other.volume_), number_(std::exchange(other.number_, 0)), grant_(other.grant_), wait_(other.wait_),
+          done_(other.done_)
+    {
+    }
+    io_phase &operator=(io_phase &&) = delete;
+    ~io_phase() { end(done_); }
+
+    /// Why it may go on.
+    io_grant grant() const noexcept { return grant_; }
+    /// Says how much it has done, and waits if its grant was taken away for others.
+    io_grant step(std::uint64_t bytes_done) noexcept
+    {
+        done_ = bytes_done;
+        const int grant = baro_io_step(volume_, number_, bytes_done, static_cast<std::uint64_t>(wait_.count()));
+        if (grant >= 0)
+            grant_ = static_cast<io_grant>(grant);
+        return grant_;
+    }
+    /// Ends it before it is destroyed.
+    void end(std::uint64_t bytes_done) noexcept
+    {
+        if (number_ != 0)
+            baro_io_end(volume_, std::exchange(number_, 0), bytes_done);
+    }
+
+private:
+    baro_io_volume_t *volume_;
+    std::uint64_t number_;
+    io_grant grant_;
+    std::chrono::milliseconds wait_;
+    std::uint64_t done_ = 0;
+};
+
+/// A volume on which the program does I/O; must live as long as its phases.
+class io_volume {
+public:
+    explicit io_volume(baro_io_volume_t *volume) noexcept : volume_(volume) {}
+    explicit operator bool() const noexcept { return volume_ != nullptr; }
+
+    /// Begins a phase, and returns when it may do I/O. `bytes` is what it will read and write, -1
+    /// if it does not know; a wait of 0 is 60 seconds.
+    io_phase begin(std::int64_t bytes = -1, int priority = 0, std::chrono::milliseconds wait = {}) noexcept
+    {
+        int grant = BARO_IO_OFF;
+        const auto number =
+            baro_io_begin(volume_.get(), bytes, priority, static_cast<std::uint64_t>(wait.count()), &grant);
+        return io_phase{volume_.get(), number, grant, wait};
+    }
+
+private:
+    struct closer {
+        void operator()(baro_io_volume_t *volume) const noexcept { baro_io_volume_close(volume); }
+    };
+    std::unique_ptr<baro_io_volume_t, closer> volume_;
+};
+
 class publisher {
 public:
     explicit publisher(const char *application = nullptr, const baro_config_t *config = nullptr) noexcept
@@ -250,6 +322,13 @@ public:
     baro::publication publication(const char *name, readers who = readers::owner) noexcept
     {
         return baro::publication(baro_publication(baro_.get(), name, static_cast<int>(who)));
+    }
+
+    /// Declares a volume on which the program does I/O: the path of a file or directory on it, or
+    /// its name in the agent's configuration.
+    baro::io_volume io_volume(const char *volume) noexcept
+    {
+        return baro::io_volume(baro_io_volume(baro_.get(), volume));
     }
 
     /// Sets the handler `handler(const baro::call &)` of a trigger, which runs on the thread of

@@ -19,6 +19,7 @@ mod events;
 mod fire;
 mod guard;
 mod handles;
+mod io_phases;
 mod publish;
 mod put;
 mod query;
@@ -27,7 +28,7 @@ mod subscribe;
 
 /// The version of `baro.h` that this library implements: major in the upper half, minor in the
 /// lower. Within a major version, an older header works with a newer library.
-pub const VERSION: u32 = 1 << 16 | 8;
+pub const VERSION: u32 = 1 << 16 | 9;
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]

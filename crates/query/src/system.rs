@@ -10,11 +10,12 @@ use barograph_archive::{PartInfo, PartKind};
 use barograph_stream::{
     ACTIONS_COLUMNS, ACTIONS_DOCUMENT, CLUSTER_INSIGHTS_COLUMNS, CLUSTER_INSIGHTS_DOCUMENT,
     DECISIONS_COLUMNS, DECISIONS_DOCUMENT, FORECASTS_COLUMNS, FORECASTS_DOCUMENT, INSIGHTS_COLUMNS,
-    INSIGHTS_DOCUMENT, INTERFERENCE_COLUMNS, INTERFERENCE_DOCUMENT, KNOBS_COLUMNS, KNOBS_DOCUMENT,
-    PEERS_COLUMNS, PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
-    PUBLICATIONS_DOCUMENT, QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT, SOURCES_COLUMNS,
-    SOURCES_DOCUMENT, SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SegmentReader, SegmentState,
-    WATCHES_COLUMNS, WATCHES_DOCUMENT,
+    INSIGHTS_DOCUMENT, INTERFERENCE_COLUMNS, INTERFERENCE_DOCUMENT, IO_PHASES_COLUMNS,
+    IO_PHASES_DOCUMENT, KNOBS_COLUMNS, KNOBS_DOCUMENT, PEERS_COLUMNS, PEERS_DOCUMENT,
+    POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS, PUBLICATIONS_DOCUMENT,
+    QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT, SOURCES_COLUMNS, SOURCES_DOCUMENT,
+    SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SegmentReader, SegmentState, WATCHES_COLUMNS,
+    WATCHES_DOCUMENT,
 };
 use rusqlite::Result;
 
@@ -31,7 +32,7 @@ use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 24] = [
+pub(crate) static SYSTEM: [Listing; 25] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -160,6 +161,14 @@ pub(crate) static SYSTEM: [Listing; 24] = [
         columns: DECISIONS_COLUMNS,
         arguments: &[],
         produce: |live, _| private_and_per_scope(live, DECISIONS_DOCUMENT, DECISIONS_COLUMNS),
+    },
+    Listing {
+        name: "io_phases",
+        kind: "system",
+        help: "the phases of I/O on scheduled volumes: which applications may do I/O, which wait, and the newest that are over",
+        columns: IO_PHASES_COLUMNS,
+        arguments: &[],
+        produce: |live, _| private_and_per_scope(live, IO_PHASES_DOCUMENT, IO_PHASES_COLUMNS),
     },
     Listing {
         name: "knobs",

@@ -57,6 +57,8 @@ pub const CALLS_DOCUMENT: &str = "calls.json";
 
 /// One row per decision of a controller that the readers of a scope may read.
 pub const DECISIONS_DOCUMENT: &str = "decisions.json";
+/// Phases of I/O of applications on scheduled volumes.
+pub const IO_PHASES_DOCUMENT: &str = "io_phases.json";
 
 /// Name and SQL type of each column of a table that SQL makes of a document. A column is the field
 /// of the same name in each row.
@@ -367,6 +369,31 @@ document_rows! {
     outcome_reason: String = "TEXT",
     effect: Option<Json> = "TEXT",
     dropped: u64 = "INTEGER",
+}
+
+document_rows! {
+    IoPhasesRow, IO_PHASES_COLUMNS of IO_PHASES_DOCUMENT:
+    #[serde(skip_serializing)]
+    scope: String = "TEXT",
+    id: u64 = "INTEGER",
+    volume: String = "TEXT",
+    application: String = "TEXT",
+    job: String = "TEXT",
+    user: String = "TEXT",
+    processes: u64 = "INTEGER",
+    state: String = "TEXT",
+    share: f64 = "REAL",
+    priority: u64 = "INTEGER",
+    begun_ts: i64 = "INTEGER",
+    started_ts: Option<i64> = "INTEGER",
+    ended_ts: Option<i64> = "INTEGER",
+    waited_s: Option<f64> = "REAL",
+    took_s: Option<f64> = "REAL",
+    declared_bytes: Option<u64> = "INTEGER",
+    done_bytes: u64 = "INTEGER",
+    period_s: Option<f64> = "REAL",
+    policy: String = "TEXT",
+    reason: String = "TEXT",
 }
 
 document_rows! {

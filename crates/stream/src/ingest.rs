@@ -11,6 +11,7 @@ mod cursors;
 mod declaration;
 mod fault;
 mod file;
+mod grant;
 mod layout;
 mod make;
 mod mark;
@@ -24,10 +25,14 @@ pub use declaration::{
     CellUse, DECLARATION_BYTES_MAX, IngestDeclaration, OverflowPolicy, PublicationReaders,
 };
 pub use file::{CellsTold, DrainResult, IngestFile, IngestRecord, RecordPayload};
+pub use grant::{
+    GrantState, PHASE_DECLARED, PHASE_DONE, PHASE_PRIORITY, PHASE_PUBLICATION, PHASE_STAGE,
+    PHASE_VOLUME, PhaseAnswer, PhaseStage,
+};
 pub use layout::{
-    APPLICATIONS_PREFIX, BLOB_BYTES_MAX, CELLS_AT, CELLS_MAX, FRAME_VALUE, INGEST_VERSION_MAJOR,
-    INGEST_VERSION_MINOR, LOSS_STREAM, LOST_STREAM, RING_RECORDS_DEFAULT, RING_RECORDS_MAX,
-    RING_RECORDS_MIN, RINGS_DEFAULT_MIN, RINGS_MAX, kind,
+    APPLICATIONS_PREFIX, BLOB_BYTES_MAX, CELLS_AT, CELLS_MAX, FRAME_VALUE, GRANTS_MAX,
+    INGEST_VERSION_MAJOR, INGEST_VERSION_MINOR, LOSS_STREAM, LOST_STREAM, RING_RECORDS_DEFAULT,
+    RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT_MIN, RINGS_MAX, kind,
 };
 pub use make::ProducerConfig;
 pub use mark::ForkMark;

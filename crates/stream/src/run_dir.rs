@@ -201,6 +201,12 @@ impl RunDir {
         self.path.join("ingest.sock")
     }
 
+    /// Path of the socket on which programs tell that a phase of I/O is to be looked at now, in
+    /// datagrams as for [`Self::ingest_socket`].
+    pub fn phases_socket(&self) -> PathBuf {
+        self.path.join("phases.sock")
+    }
+
     /// The run directory of a scope: of the publications that one set of readers may see (`u1000`,
     /// `g100`, `all`).
     pub fn scope(&self, scope: &str) -> Self {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use barograph_model::{Kind, ValueType};
 use barograph_stream::SystemClock;
 use barograph_stream::ingest::{
-    IngestDeclaration, IngestFile, OverflowPolicy, Producer, ProducerConfig, ThreadRing,
-    TimeSource, kind,
+    GrantState, IngestDeclaration, IngestFile, OverflowPolicy, PhaseAnswer, Producer,
+    ProducerConfig, ThreadRing, TimeSource, kind,
 };
 
 use crate::ingest::{Both, check_numbers, drain, put_numbers};
@@ -190,6 +190,64 @@ fn a_program_sees_what_the_agent_refuses() {
     }
     file.set_refusals(1).unwrap();
     assert_eq!(refused(&both), (1, [false, false, true, false, false]));
+}
+
+#[test]
+fn a_program_that_waits_is_told_what_its_phase_may_do() {
+    let mut both = Both::small();
+    let answer = |phase, state| PhaseAnswer {
+        phase,
+        state,
+        share: 1.0,
+    };
+    assert_eq!(both.producer().schedules(), None);
+    for schedules in [Some(true), Some(false), None] {
+        both.file.set_schedules(schedules).unwrap();
+        assert_eq!(both.producer().schedules(), schedules);
+    }
+    let waits = answer(7, GrantState::Waiting);
+    both.file.answer_phase(&waits).unwrap();
+    let producer = both.producer();
+    assert_eq!(producer.phase_answer(7), Some(waits));
+    assert_eq!(producer.phase_answer(8), None);
+    let seen = producer.answers_moved();
+    let granted = answer(7, GrantState::Granted);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Whenever it begins to sleep: a change is seen, and ends the sleep.
+            while producer.phase_answer(7) != Some(granted) {
+                producer.wait_for_answers(seen, std::time::Duration::from_secs(60));
+            }
+        });
+        both.file.answer_phase(&granted).unwrap();
+        both.file.wake_phases().unwrap();
+    });
+    assert_ne!(producer.answers_moved(), seen);
+    // One that is 16 later has its place.
+    both.file
+        .answer_phase(&answer(23, GrantState::Granted))
+        .unwrap();
+    assert_eq!(producer.phase_answer(7), None);
+    assert!(producer.has_passed(7) && !producer.has_passed(39));
+}
+
+/// The kernel alone touches the memory by which a file's sleepers are woken.
+#[test]
+fn a_file_that_is_cut_short_harms_nobody_who_wakes_its_sleepers() {
+    let both = Both::small();
+    let file = OpenOptions::new().write(true).open(both.path()).unwrap();
+    file.set_len(0).unwrap();
+    let granted = PhaseAnswer {
+        phase: 1,
+        state: GrantState::Granted,
+        share: 1.0,
+    };
+    let _ = both.file.answer_phase(&granted);
+    file.set_len(0).unwrap();
+    for _ in 0..100 {
+        let _ = both.file.wake_phases();
+        file.set_len(0).unwrap();
+    }
 }
 
 /// Only as root: the directory belongs to another user.

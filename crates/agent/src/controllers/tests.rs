@@ -10,6 +10,7 @@ use barograph_stream::{DECISIONS_DOCUMENT, DecisionsRow};
 use tempfile::TempDir;
 
 use super::*;
+use crate::io_schedules::{IoSchedules, ScheduleConfig};
 
 // Numbers that have no names on any machine.
 const USER: u32 = 3_000_001;
@@ -66,7 +67,8 @@ impl Node {
         let run_dir = RunDir::new(dir.path().join("run"));
         let state_dir = dir.path().join("state");
         let places = (dir.path(), &*state_dir);
-        let control = ControlShared::new(config, places, &run_dir, &of_control);
+        let schedules = IoSchedules::new(&ScheduleConfig::default(), &of_control);
+        let control = ControlShared::new(config, places, &run_dir, &of_control, schedules);
         Self {
             control,
             clock,

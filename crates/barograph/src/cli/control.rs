@@ -1,5 +1,8 @@
-//! `baro control`: the decisions of controllers, as a list, and one of them explained in sentences.
-//! Whoever may control sees those of all users, others see their own.
+//! `baro control`: the decisions of controllers, as a list, and one of them explained in sentences;
+//! and the phases of I/O on scheduled volumes. Whoever may control sees those of all users, others
+//! see their own.
+
+mod phases;
 
 use anyhow::Context as _;
 use barograph_agent::DecisionsRow;
@@ -29,6 +32,8 @@ enum Verb {
     Decisions(List),
     /// Explain one decision: its inputs, what else was considered, and its effect
     Show(One),
+    /// List the phases of I/O on scheduled volumes: who may do I/O, who waits, and why
+    Phases(phases::Phases),
 }
 
 #[derive(Args)]
@@ -54,6 +59,7 @@ impl Control {
         match self.verb {
             Verb::Decisions(list) => list.run(),
             Verb::Show(one) => one.run(),
+            Verb::Phases(phases) => phases.run(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The agent as a publisher needs it: a way to wake it, and a check whether it lives.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use barograph_model::Clock;
@@ -29,6 +29,7 @@ pub(super) enum Knock {
 pub(super) struct Agent {
     run_dir: RunDir,
     door: PathBuf,
+    phases_door: PathBuf,
     seen: Mutex<Seen>,
 }
 
@@ -45,32 +46,19 @@ impl Agent {
         Self {
             run_dir: run_dir.clone(),
             door: run_dir.ingest_socket(),
+            phases_door: run_dir.phases_socket(),
             seen: Mutex::default(),
         }
     }
 
-    /// Knocks through a socket that is opened for this purpose: a socket that is kept open could
-    /// have become the program's own descriptor meanwhile.
+    /// Tells the agent that there is news.
     pub(super) fn knock(&self, incarnation: &[u8; 16]) -> Knock {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let send = || {
-            let door = SocketAddrUnix::new(&self.door)?;
-            let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-            sendto(&socket, incarnation, SendFlags::NOSIGNAL, &door)
-        };
-        match send() {
-            Ok(_) => Knock::Heard,
-            // Its queue is full, or this process has no descriptor to spare.
-            Err(
-                Errno::AGAIN
-                | Errno::INTR
-                | Errno::NOBUFS
-                | Errno::NOMEM
-                | Errno::MFILE
-                | Errno::NFILE,
-            ) => Knock::Unheard,
-            Err(_) => Knock::Nobody,
-        }
+        knock_at(&self.door, incarnation)
+    }
+
+    /// Tells the agent that a phase of I/O waits for it.
+    pub(super) fn knock_for_phase(&self, incarnation: &[u8; 16]) -> Knock {
+        knock_at(&self.phases_door, incarnation)
     }
 
     /// Whether the agent lives, as of the last check.
@@ -89,5 +77,24 @@ impl Agent {
             seen.is_alive = seen.segment.as_ref().is_some_and(lives);
         }
         seen.is_alive
+    }
+}
+
+/// Knocks through a socket that is opened for this purpose: a socket that is kept open could
+/// have become the program's own descriptor meanwhile.
+fn knock_at(door: &Path, incarnation: &[u8; 16]) -> Knock {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let send = || {
+        let door = SocketAddrUnix::new(door)?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        sendto(&socket, incarnation, SendFlags::NOSIGNAL, &door)
+    };
+    match send() {
+        Ok(_) => Knock::Heard,
+        // Its queue is full, or this process has no descriptor to spare.
+        Err(
+            Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM | Errno::MFILE | Errno::NFILE,
+        ) => Knock::Unheard,
+        Err(_) => Knock::Nobody,
     }
 }

@@ -77,6 +77,12 @@ impl Process {
         knock != Knock::Nobody
     }
 
+    /// Tells the agent that a phase of I/O waits for it. Returns false if there is no agent.
+    pub(super) fn ask_for_phase(&self) -> bool {
+        let knock = self.agent.knock_for_phase(&self.producer.incarnation().0);
+        knock != Knock::Nobody
+    }
+
     /// The time stamp of a record that is created now.
     pub(super) fn now(&self) -> u64 {
         let source: TimeSource = self.producer.time_source();

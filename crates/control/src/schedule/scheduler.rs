@@ -69,6 +69,9 @@ pub struct PhaseBegin {
     pub bytes: Option<u64>,
     /// 1 to 10, 10 for the most important application.
     pub priority: u8,
+    /// Whether it stops when its grant is taken away. One that does not keeps its grant to the end,
+    /// whatever the policy says.
+    pub yields: bool,
 }
 
 /// Why a phase is not scheduled: its I/O goes on as if there were no scheduler.
@@ -124,6 +127,8 @@ struct Held {
     /// Whether it does I/O whatever the policy says.
     is_alone: bool,
     is_starved: bool,
+    /// Whether it stops when its grant is taken away.
+    yields: bool,
 }
 
 /// The scheduler of one storage.
@@ -209,6 +214,7 @@ impl IoScheduler {
             until_ns: now_ns.saturating_add(self.config.lease_ns),
             is_alone: false,
             is_starved: false,
+            yields: begin.yields,
         };
         self.phases.insert(id, held);
         self.replan(now_ns);
@@ -230,6 +236,37 @@ impl IoScheduler {
             self.replan(now_ns);
         }
         self.state(id)
+    }
+
+    /// Takes in that a phase will read and write more than it has said.
+    pub fn declare_more(&mut self, id: u64, bytes: u64) {
+        if let Some(held) = self.phases.get_mut(&id) {
+            let declared = held.phase.bytes.unwrap_or(0);
+            held.phase.bytes = Some(declared.saturating_add(bytes));
+        }
+    }
+
+    /// Takes in that a phase stops when its grant is taken away.
+    pub fn set_yields(&mut self, id: u64) {
+        if let Some(held) = self.phases.get_mut(&id) {
+            held.yields = true;
+        }
+    }
+
+    /// What is known of a phase.
+    pub fn phase(&self, id: u64) -> Option<&IoPhase> {
+        self.phases.get(&id).map(|held| &held.phase)
+    }
+
+    /// The share of the storage's time that all applications need, as far as that is known.
+    pub fn load(&self, now_ns: i64) -> Option<f64> {
+        let is_current = |(history, seen_ns): &&(ApplicationHistory, i64)| {
+            let period = history.period();
+            let most_s = period.map_or(UNKNOWN_SEEN_S_MAX, |it| it.seconds * PERIODS_SEEN_MAX);
+            seconds(now_ns.saturating_sub(*seen_ns)) <= most_s
+        };
+        let histories = self.histories.values().filter(is_current);
+        offered_load(histories.map(|(history, _)| history))
     }
 
     /// What a phase may do.
@@ -297,20 +334,14 @@ impl IoScheduler {
             .values()
             .map(|held| held.phase.clone())
             .collect();
-        let is_current = |(history, seen_ns): &&(ApplicationHistory, i64)| {
-            let period = history.period();
-            let most_s = period.map_or(UNKNOWN_SEEN_S_MAX, |it| it.seconds * PERIODS_SEEN_MAX);
-            seconds(now_ns.saturating_sub(*seen_ns)) <= most_s
-        };
-        let histories = self.histories.values().filter(is_current);
-        let histories = histories.map(|(history, _)| history);
         let plan = self.config.policy.plan(&ScheduleState {
             now_ns,
             bandwidth: self.config.bandwidth,
             phases: &phases,
-            offered_load: offered_load(histories),
+            offered_load: self.load(now_ns),
         });
         self.plan = plan;
+        self.keep_holders();
         let starving = self.phases.iter();
         let starving = starving.filter(|(_, held)| self.is_starving(held, now_ns));
         let starving: Vec<u64> = starving.map(|(id, _)| *id).collect();
@@ -324,6 +355,27 @@ impl IoScheduler {
         for held in self.phases.values_mut() {
             held.phase.follow(&self.plan, now_ns);
         }
+    }
+
+    /// Leaves the grant to those who have one and do not stop for others; the policy's choice has
+    /// the places that are left.
+    fn keep_holders(&mut self) {
+        let granted = |plan: &SchedulePlan, id: u64| plan.grants.iter().any(|it| it.id == id);
+        let holders = self
+            .phases
+            .values()
+            .filter(|held| !held.yields && !held.is_alone && held.phase.granted_ns.is_some());
+        let kept: Vec<u64> = holders.map(|held| held.phase.id).collect();
+        let places = self.plan.grants.len();
+        if kept.iter().all(|id| granted(&self.plan, *id)) {
+            return;
+        }
+        let others = self.plan.grants.iter().filter(|it| !kept.contains(&it.id));
+        let others = others.take(places.saturating_sub(kept.len()));
+        let others: Vec<u64> = others.map(|it| it.id).collect();
+        let ids: Vec<u64> = kept.into_iter().chain(others).collect();
+        let share = 1.0 / ids.len() as f64;
+        self.plan.grants = ids.into_iter().map(|id| PhaseGrant { id, share }).collect();
     }
 
     /// Adds grants for those who do I/O whatever the policy says, each with the share of one.

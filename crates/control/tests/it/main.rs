@@ -15,3 +15,4 @@ mod schedule;
 mod scheduler;
 mod slow;
 mod tree;
+mod volume;

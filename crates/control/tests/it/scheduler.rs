@@ -21,6 +21,7 @@ fn phase(application: u64, megabytes: u64) -> PhaseBegin {
         user: 1_000,
         bytes: Some(megabytes * MB),
         priority: 5,
+        yields: true,
     }
 }
 
@@ -116,6 +117,31 @@ fn whom_a_policy_starves_is_served_beside_the_others() {
         scheduler.state(important),
         PhaseState::Granted { share: 1.0, .. }
     ));
+}
+
+#[test]
+fn a_phase_that_does_not_stop_keeps_its_grant() {
+    for (yields, expect) in [(false, true), (true, false)] {
+        let policy = SchedulePolicy::RoundRobin { turn_s: 1.0 };
+        let mut scheduler = IoScheduler::new(SchedulerConfig {
+            policy,
+            lease_ns: 100 * S,
+            ..SchedulerConfig::new(policy, BANDWIDTH)
+        });
+        let begin = PhaseBegin {
+            yields,
+            ..phase(1, 50)
+        };
+        let first = scheduler.begin(&begin, 0).unwrap();
+        let second = scheduler.begin(&phase(2, 1), S / 2).unwrap();
+        scheduler.step(2 * S);
+        assert_eq!(is_granted(&scheduler, first), expect);
+        assert_eq!(is_granted(&scheduler, second), !expect);
+        scheduler.set_yields(first);
+        scheduler.step(4 * S);
+        scheduler.end(first, 0, 5 * S);
+        assert!(is_granted(&scheduler, second));
+    }
 }
 
 #[test]

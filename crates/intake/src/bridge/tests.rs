@@ -75,6 +75,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
                 clock: Arc::clone(&clock),
                 ..World::real()
             },
+            phases: None,
         },
     );
     let board = Board::new(

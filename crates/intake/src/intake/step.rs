@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use barograph_call::Board;
+use barograph_stream::Incarnation;
 
 use crate::bridge::Bridge;
 use crate::config::ApplicationsConfig;
@@ -26,6 +27,8 @@ pub(crate) struct IntakeParts {
 pub(crate) enum IntakeEvent {
     /// Knocks were read from the door.
     Knocks(Knocks),
+    /// These processes have begun or ended a phase of I/O, and may wait for an answer.
+    Phases(Vec<Incarnation>),
     /// The request to stop, after everything that is committed was taken in.
     Stop,
 }

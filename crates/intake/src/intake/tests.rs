@@ -102,6 +102,7 @@ fn live_in(
         forecasts: barograph_recorder::ForecastRoom::new(&config.forecast).unwrap(),
         histories: histories.clone(),
         world: world.clone(),
+        phases: None,
     };
     let settings = ScopeSettings::new(&config, run_dir.clone(), shared);
     let state_dir = config.state_dir.clone();

@@ -13,6 +13,7 @@ use tracing::debug;
 
 use super::{DECLARATIONS_MAX, IntakeRound, Publication, PublishingProcess, Target};
 use crate::identity::{PROCESS, PublicationIdentity};
+use crate::phases::volume_of;
 use crate::scope::NoStream;
 use crate::who::group_of;
 use barograph_stream::ScopeReader;
@@ -130,6 +131,7 @@ impl PublishingProcess {
                     waits: false,
                     newest_frame: None,
                     values: 0,
+                    volume: None,
                 });
             }
             IngestDeclaration::Value { .. } if self.targets.len() < self.values_max => {
@@ -315,6 +317,7 @@ impl PublishingProcess {
             Some(_) => labels.to_vec(),
             None => Vec::new(),
         };
+        let volume = volume_of(name, &labels);
         if identity.is_some() {
             self.readers.insert(reader);
         }
@@ -326,6 +329,7 @@ impl PublishingProcess {
             waits: false,
             newest_frame: None,
             values: 0,
+            volume,
         });
         let at = self.publications.len() - 1;
         self.declare_frames(at, round);

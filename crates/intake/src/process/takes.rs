@@ -207,7 +207,7 @@ impl PublishingProcess {
                     if let Some(run) = lost.remove(&ring) {
                         self.tell_lost(ring, &run, round);
                     }
-                    self.note_put(publication, series, ts, &value, is_frame);
+                    self.note_put(ring, (publication, series), ts, &value, is_frame);
                     let mark = self.mark(ring, next);
                     let zero = (!is_frame).then(|| self.zero(series, ts, &value)).flatten();
                     if let Some(scope) = round.scopes.of(reader) {
@@ -249,8 +249,8 @@ impl PublishingProcess {
 
     fn note_put(
         &mut self,
-        publication: usize,
-        series: u32,
+        ring: u32,
+        (publication, series): (usize, u32),
         ts: i64,
         value: &Value,
         is_frame: bool,
@@ -259,11 +259,22 @@ impl PublishingProcess {
         if is_frame {
             self.counts.frames += 1;
             if let Value::Int(number) = value {
-                self.publications[publication].newest_frame = Some(*number as u64);
+                let number = *number as u64;
+                let publication_of = &mut self.publications[publication];
+                publication_of.newest_frame = Some(number);
+                if let Some(volume) = &publication_of.volume {
+                    self.phases.frame(ring, publication, volume, number);
+                }
             }
             return;
         }
         self.counts.values += 1;
+        if self.publications[publication].volume.is_some()
+            && let Some(target) = self.targets.get(series as usize)
+        {
+            let [name, ..] = &target.texts;
+            self.phases.value(ring, publication, name, value);
+        }
         self.offers.note(series, ts, value);
         if let (Value::Text(text), Some(of)) = (value, self.targets.get(series as usize)) {
             self.counts.cut += u64::from(text.len() > of.bytes_max as usize);

@@ -56,7 +56,7 @@ struct Ring {
 /// An ingest file of another process, opened by the agent.
 #[derive(Debug)]
 pub struct IngestFile {
-    file: File,
+    pub(super) file: File,
     path: PathBuf,
     incarnation: Incarnation,
     owner: (u32, u32),
@@ -382,7 +382,7 @@ impl IngestFile {
         Ok(())
     }
 
-    fn read_word(&self, at: usize) -> Result<u64, StreamError> {
+    pub(super) fn read_word(&self, at: usize) -> Result<u64, StreamError> {
         let mut bytes = [0; 8];
         self.read(&mut bytes, at)?;
         Ok(u64::from_le_bytes(bytes))
@@ -396,12 +396,12 @@ impl IngestFile {
         read.map_err(|e| self.io("read", e))
     }
 
-    fn write_word(&self, at: usize, value: u64) -> Result<(), StreamError> {
+    pub(super) fn write_word(&self, at: usize, value: u64) -> Result<(), StreamError> {
         let written = self.file.write_all_at(&value.to_le_bytes(), at as u64);
         written.map_err(|e| self.io("write", e))
     }
 
-    fn io(&self, what: &'static str, source: io::Error) -> StreamError {
+    pub(super) fn io(&self, what: &'static str, source: io::Error) -> StreamError {
         let path = self.path.clone();
         StreamError::Io { what, path, source }
     }

@@ -7,7 +7,7 @@ pub(super) const MAGIC: [u8; 8] = *b"BAROING\0";
 /// Major version of the format: files of another major version are refused.
 pub const INGEST_VERSION_MAJOR: u32 = 1;
 /// Minor version of the format: it grows with additions that older readers may ignore.
-pub const INGEST_VERSION_MINOR: u32 = 2;
+pub const INGEST_VERSION_MINOR: u32 = 3;
 
 pub(super) const HEADER_BYTES: usize = 4_096;
 /// Bytes of a ring's head: the producer's words, and from [`head::TAIL`] on the agent's.
@@ -36,6 +36,8 @@ pub const BLOB_BYTES_MAX: usize = 64 << 10;
 pub(super) const DECLARATIONS_BYTES: usize = 1 << 20;
 /// A ring's writer reserves this part of the ring at a time (an eighth of the records).
 pub(super) const RESERVED_PARTS: u64 = 8;
+/// Number of phases of I/O of a process that can wait at the same time.
+pub const GRANTS_MAX: u64 = 16;
 /// Offset of the cells: they are in the header, so that a program that writes nothing else needs
 /// one page.
 pub const CELLS_AT: usize = 512;
@@ -86,6 +88,12 @@ pub(super) mod header {
     pub(crate) const CELLS: usize = 176;
     /// Shortest time between two frames of cells, in ns.
     pub(crate) const CELLS_INTERVAL: usize = 184;
+    /// The agent's word: 1 while it schedules I/O, 2 while it does not.
+    pub(crate) const SCHEDULES: usize = 192;
+    /// The agent's word of 32 bits, a futex: it changes with the answers to phases.
+    pub(crate) const GRANTS_MOVED: usize = 200;
+    /// The agent's words: the answers to phases of I/O.
+    pub(crate) const GRANTS: usize = 208;
     /// The agent's word: not 0 while it wants to be woken for new records.
     pub(crate) const ASLEEP: usize = 2_048;
     /// The agent's word: number of frames that it has made of cells. After it, their clocks as of
@@ -116,6 +124,7 @@ pub(super) mod refused_bits {
     }
 }
 
+const _: () = assert!(header::GRANTS + GRANTS_MAX as usize * 8 <= CELLS_AT);
 const _: () = assert!(CELLS_AT + CELLS_MAX as usize * CELL_BYTES <= header::ASLEEP);
 
 /// Values of the header's state.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_model::Clock;
@@ -276,11 +276,24 @@ impl Producer {
 
     /// A word of the file; 0 in a child, which does not have the file.
     #[inline]
-    fn word(&self, at: usize) -> u64 {
+    pub(super) fn word(&self, at: usize) -> u64 {
         if !self.map.is_here() {
             return 0;
         }
         self.map.word(at).load(Ordering::Relaxed)
+    }
+
+    /// Like [`Self::word`], before everything that is read later.
+    pub(super) fn word_acquired(&self, at: usize) -> u64 {
+        if !self.map.is_here() {
+            return 0;
+        }
+        self.map.word(at).load(Ordering::Acquire)
+    }
+
+    /// A futex word of the file; `None` in a child.
+    pub(super) fn half_word(&self, at: usize) -> Option<&AtomicU32> {
+        self.map.is_here().then(|| self.map.half_word(at))
     }
 
     fn count(&self, at: usize, more: u64) {

@@ -31,7 +31,7 @@ impl IngestFile {
         self.tell(at, word)
     }
 
-    fn tell(&mut self, at: usize, word: u64) -> Result<(), StreamError> {
+    pub(in super::super) fn tell(&mut self, at: usize, word: u64) -> Result<(), StreamError> {
         if self.told(at)? == word {
             return Ok(());
         }

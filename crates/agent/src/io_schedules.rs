@@ -1,0 +1,384 @@
+//! I/O scheduling on this node: the desk at which programs report their phases of I/O, with a
+//! scheduler for each configured volume (docs/design/0012-agreement.md).
+//!
+//! The intake calls it in its own thread, so nothing here waits. What is told of it, a document and
+//! streams, is read by others under the same lock, for the time of a copy.
+
+mod config;
+mod document;
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use barograph_control::{
+    MemberAnswer, MemberId, MemberReport, MemberStage, SchedulerCounts, VolumeScheduler,
+};
+use barograph_intake::{PhaseDesk, PhaseOutcome, PhaseProcess, PhaseReport};
+use barograph_model::Clock;
+use barograph_stream::Incarnation;
+use barograph_stream::ingest::{GrantState, PhaseStage};
+
+pub use config::{PolicyName, ScheduleConfig, VolumeConfig};
+pub(crate) use document::PublishedPhases;
+
+/// Most applications whose names are kept; the names of others are not told.
+const NAMES_MAX: usize = 8_192;
+
+/// An application of a user.
+type ApplicationKey = (u32, u64);
+
+/// The names of an application, for those who look at its phases.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ApplicationNames {
+    application: String,
+    job: String,
+}
+
+/// A volume that is configured.
+struct Volume {
+    name: String,
+    path: PathBuf,
+    scheduler: VolumeScheduler,
+}
+
+#[derive(Default)]
+struct Desk {
+    volumes: Vec<Volume>,
+    names: BTreeMap<ApplicationKey, ApplicationNames>,
+    /// Answers to phases on volumes that are not configured.
+    unscheduled: Vec<PhaseOutcome>,
+    /// The number of changes, by which the document is kept current.
+    changes: u64,
+}
+
+/// What is told of a volume in streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct VolumeState {
+    /// Phases of applications that wait.
+    pub waiting: usize,
+    /// Phases of applications that may do I/O.
+    pub granted: usize,
+    /// The share of the time of the volume that applications need; `None` if it is not known.
+    pub load: Option<f64>,
+    /// What has happened.
+    pub counts: SchedulerCounts,
+}
+
+/// The schedulers of a node.
+pub(crate) struct IoSchedules {
+    desk: Mutex<Desk>,
+    clock: Arc<dyn Clock>,
+}
+
+impl IoSchedules {
+    /// Makes the schedulers of the configured volumes.
+    pub(crate) fn new(config: &ScheduleConfig, clock: &Arc<dyn Clock>) -> Arc<Self> {
+        let volumes = config.volumes.iter().map(|(name, volume)| Volume {
+            name: name.clone(),
+            path: volume.path.clone(),
+            scheduler: config.scheduler(volume),
+        });
+        Arc::new(Self {
+            desk: Mutex::new(Desk {
+                volumes: volumes.collect(),
+                ..Desk::default()
+            }),
+            clock: Arc::clone(clock),
+        })
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        // A panic under the lock leaves a scheduler that is valid.
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names of the volumes.
+    pub(crate) fn volumes(&self) -> Vec<String> {
+        let desk = self.desk();
+        desk.volumes
+            .iter()
+            .map(|volume| volume.name.clone())
+            .collect()
+    }
+
+    /// The state of each volume, in the order of [`Self::volumes`].
+    pub(crate) fn states(&self) -> Vec<VolumeState> {
+        let now_ns = self.clock.monotonic_ns();
+        let desk = self.desk();
+        let state = |volume: &Volume| {
+            let scheduler = volume.scheduler.scheduler();
+            let granted = scheduler.current().grants.len();
+            VolumeState {
+                waiting: volume.scheduler.phases().count().saturating_sub(granted),
+                granted,
+                load: scheduler.load(now_ns),
+                counts: scheduler.counts(),
+            }
+        };
+        desk.volumes.iter().map(state).collect()
+    }
+
+    /// Number of changes so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.desk().changes
+    }
+}
+
+impl PhaseDesk for IoSchedules {
+    fn schedules(&self) -> bool {
+        !self.desk().volumes.is_empty()
+    }
+
+    fn report(&self, process: &PhaseProcess, reports: &[PhaseReport]) {
+        let now_ns = self.clock.monotonic_ns();
+        let mut desk = self.desk();
+        let key = (process.uid, application(process));
+        for report in reports {
+            let Some(volume) = desk.volume_of(&report.volume) else {
+                let outcome = PhaseOutcome {
+                    incarnation: process.incarnation,
+                    phase: report.phase,
+                    state: GrantState::Unscheduled,
+                    share: 0.0,
+                };
+                if report.stage == PhaseStage::Waiting {
+                    desk.unscheduled.push(outcome);
+                }
+                continue;
+            };
+            let member = MemberId {
+                process: u128::from_le_bytes(process.incarnation.0),
+                phase: report.phase,
+            };
+            let said = MemberReport {
+                stage: match report.stage {
+                    PhaseStage::Waiting => MemberStage::Waiting,
+                    PhaseStage::Granted => MemberStage::Granted,
+                    PhaseStage::Alone => MemberStage::Alone,
+                    PhaseStage::Ended => MemberStage::Ended,
+                },
+                application: key.1,
+                user: process.uid,
+                priority: report.priority,
+                bytes: report.bytes,
+                bytes_done: report.bytes_done,
+            };
+            desk.volumes[volume].scheduler.report(member, &said, now_ns);
+            desk.name(key, process);
+            desk.changes += 1;
+        }
+    }
+
+    fn leave(&self, incarnation: Incarnation) {
+        let now_ns = self.clock.monotonic_ns();
+        let process = u128::from_le_bytes(incarnation.0);
+        let mut desk = self.desk();
+        for volume in &mut desk.volumes {
+            volume.scheduler.leave(process, now_ns);
+        }
+        desk.changes += 1;
+    }
+
+    fn step(&self) -> Option<i64> {
+        let now_ns = self.clock.monotonic_ns();
+        let mut desk = self.desk();
+        let steps = desk.volumes.iter_mut();
+        steps
+            .filter_map(|volume| volume.scheduler.step(now_ns))
+            .min()
+    }
+
+    fn take_outcomes(&self) -> Vec<PhaseOutcome> {
+        let mut desk = self.desk();
+        let mut outcomes = std::mem::take(&mut desk.unscheduled);
+        for volume in &mut desk.volumes {
+            let answers = volume.scheduler.take_answers();
+            outcomes.extend(
+                answers
+                    .into_iter()
+                    .map(|(member, answer)| outcome(member, answer)),
+            );
+        }
+        desk.changes += u64::from(!outcomes.is_empty());
+        outcomes
+    }
+}
+
+impl Desk {
+    /// The volume that a program means: by its name, or by a path of it. Of several paths, the
+    /// longest counts, as for mounts. Paths are compared as they are written: none is opened.
+    fn volume_of(&self, said: &str) -> Option<usize> {
+        let mut volumes = self.volumes.iter();
+        if let Some(named) = volumes.position(|volume| volume.name == said) {
+            return Some(named);
+        }
+        let said = Path::new(said);
+        let within = self.volumes.iter().enumerate();
+        let within = within.filter(|(_, volume)| said.starts_with(&volume.path));
+        let longest = within.max_by_key(|(_, volume)| volume.path.components().count());
+        longest.map(|(at, _)| at)
+    }
+
+    /// Keeps the names of an application.
+    fn name(&mut self, key: ApplicationKey, process: &PhaseProcess) {
+        if self.names.contains_key(&key) {
+            return;
+        }
+        if self.names.len() >= NAMES_MAX {
+            let volumes = &self.volumes;
+            let is_used = |key: &ApplicationKey| {
+                volumes.iter().any(|volume| {
+                    let scheduler = &volume.scheduler;
+                    let mut phases = scheduler.phases();
+                    let mut ended = scheduler.ended();
+                    phases.any(|it| (it.user, it.phase.application) == *key)
+                        || ended.any(|it| (it.user, it.application) == *key)
+                })
+            };
+            self.names.retain(|key, _| is_used(key));
+        }
+        let names = ApplicationNames {
+            application: process.application.clone(),
+            job: process.job.clone(),
+        };
+        self.names.insert(key, names);
+    }
+}
+
+/// The number of a process's application: processes of one job and application are one.
+fn application(process: &PhaseProcess) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&process.application, &process.job).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn outcome(member: MemberId, answer: MemberAnswer) -> PhaseOutcome {
+    let (state, share) = match answer {
+        MemberAnswer::Wait => (GrantState::Waiting, 0.0),
+        MemberAnswer::Go { share } => (GrantState::Granted, share),
+        MemberAnswer::Unscheduled => (GrantState::Unscheduled, 0.0),
+    };
+    PhaseOutcome {
+        incarnation: Incarnation(member.process.to_le_bytes()),
+        phase: member.phase,
+        state,
+        share,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barograph_stream::SystemClock;
+
+    fn schedules(volumes: &[(&str, &str)]) -> Arc<IoSchedules> {
+        let volume = |path: &str| VolumeConfig {
+            path: path.into(),
+            bandwidth: 1e6,
+            policy: PolicyName::Fcfs,
+            ..VolumeConfig::default()
+        };
+        let volumes = volumes.iter();
+        let config = ScheduleConfig {
+            volumes: volumes
+                .map(|(name, path)| ((*name).to_owned(), volume(path)))
+                .collect(),
+            ..ScheduleConfig::default()
+        };
+        config.check().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        IoSchedules::new(&config, &clock)
+    }
+
+    fn process(number: u8, application: &str, job: &str) -> PhaseProcess {
+        PhaseProcess {
+            incarnation: Incarnation([number; 16]),
+            pid: number.into(),
+            uid: 1_000,
+            application: application.into(),
+            job: job.into(),
+        }
+    }
+
+    fn report(volume: &str, phase: u64, stage: PhaseStage) -> PhaseReport {
+        PhaseReport {
+            phase,
+            volume: volume.into(),
+            stage,
+            bytes: Some(1_000_000),
+            bytes_done: 0,
+            priority: 5,
+        }
+    }
+
+    #[test]
+    fn a_volume_is_meant_by_its_name_or_by_the_longest_path() {
+        let schedules = schedules(&[("deep", "/a/b"), ("root", "/"), ("all", "/a")]);
+        let desk = schedules.desk();
+        let names = schedules_names(&desk);
+        for (said, expect) in [
+            ("deep", Some("deep")),
+            ("/a/b/c", Some("deep")),
+            ("/a/bc", Some("all")),
+            ("/x", Some("root")),
+            ("a/b", None),
+            ("", None),
+        ] {
+            let found = desk.volume_of(said).map(|at| names[at].as_str());
+            assert_eq!(found, expect, "{said}");
+        }
+    }
+
+    fn schedules_names(desk: &Desk) -> Vec<String> {
+        desk.volumes.iter().map(|it| it.name.clone()).collect()
+    }
+
+    #[test]
+    fn ranks_of_a_job_go_together_and_others_wait() {
+        let schedules = schedules(&[("scratch", "/scratch")]);
+        assert!(schedules.schedules());
+        let waits = |phase| [report("/scratch/x", phase, PhaseStage::Waiting)];
+        schedules.report(&process(1, "solver", "7"), &waits(1));
+        schedules.report(&process(2, "solver", "7"), &waits(1));
+        schedules.report(&process(3, "solver", "8"), &waits(1));
+        let elsewhere = [report("/home", 2, PhaseStage::Waiting)];
+        schedules.report(&process(3, "solver", "8"), &elsewhere);
+        let told = |outcomes: Vec<PhaseOutcome>| -> Vec<_> {
+            let told = outcomes.into_iter();
+            told.map(|it| (it.incarnation.0[0], it.phase, it.state))
+                .collect()
+        };
+        let (go, wait) = (GrantState::Granted, GrantState::Waiting);
+        assert_eq!(
+            told(schedules.take_outcomes()),
+            [
+                (3, 2, GrantState::Unscheduled),
+                (1, 1, go),
+                (2, 1, go),
+                (3, 1, wait)
+            ]
+        );
+        let [state] = schedules.states()[..] else {
+            panic!("one volume");
+        };
+        assert_eq!((state.granted, state.waiting), (1, 1));
+        schedules.leave(Incarnation([1; 16]));
+        let ends = [report("/scratch/x", 1, PhaseStage::Ended)];
+        schedules.report(&process(2, "solver", "7"), &ends);
+        assert_eq!(told(schedules.take_outcomes()), [(3, 1, go)]);
+        assert_eq!(schedules.states()[0].counts.ended, 1);
+    }
+
+    #[test]
+    fn names_of_applications_are_bounded() {
+        let schedules = schedules(&[("scratch", "/scratch")]);
+        for n in 0..NAMES_MAX + 10 {
+            let process = process(1, &format!("application {n}"), "");
+            schedules.report(&process, &[report("scratch", 1, PhaseStage::Waiting)]);
+            schedules.report(&process, &[report("scratch", 1, PhaseStage::Ended)]);
+        }
+        assert!(schedules.desk().names.len() <= NAMES_MAX);
+    }
+}

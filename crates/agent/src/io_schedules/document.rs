@@ -1,0 +1,199 @@
+//! What is published of phases of I/O: rows for SQL and the command line.
+
+use std::collections::BTreeMap;
+
+use barograph_control::{EndedPhase, PhaseState, VolumePhase};
+use barograph_recorder::{publish, publish_private};
+use barograph_stream::{IO_PHASES_DOCUMENT, IoPhasesRow, RunDir, ScopeReader, user_name};
+
+use super::{ApplicationNames, Desk, IoSchedules, Volume};
+
+/// Most rows of a document: the phases that are not over, and then the newest of the others.
+const ROWS_MAX: usize = 2_000;
+const NS_PER_S: f64 = 1e9;
+
+/// Rows by those who may read them; `None` is the agent's user.
+type RowsOfReaders = BTreeMap<Option<ScopeReader>, Vec<IoPhasesRow>>;
+
+/// The documents of phases as they were written last.
+#[derive(Default)]
+pub(crate) struct PublishedPhases {
+    told: RowsOfReaders,
+}
+
+impl PublishedPhases {
+    /// Writes the documents that have changed.
+    pub(crate) fn publish(&mut self, run_dir: &RunDir, our_uid: u32, schedules: &IoSchedules) {
+        let rows = rows(schedules);
+        let mut now = RowsOfReaders::new();
+        now.entry(None).or_default();
+        // Readers whose last phase is gone are told so.
+        for reader in self.told.keys() {
+            now.entry(*reader).or_default();
+        }
+        for (uid, row) in rows {
+            let reader = Some(uid)
+                .filter(|uid| *uid != our_uid)
+                .map(ScopeReader::User);
+            // A scope begins with the first stream of its readers.
+            let reader = reader.filter(|it| run_dir.scope(&it.scope()).path().exists());
+            let of_reader = now.entry(reader).or_default();
+            if of_reader.len() < ROWS_MAX {
+                of_reader.push(row);
+            }
+        }
+        for (reader, rows) in &now {
+            if self.told.get(reader) == Some(rows) {
+                continue;
+            }
+            match reader {
+                None => publish_private(run_dir, IO_PHASES_DOCUMENT, rows),
+                Some(reader) => {
+                    let dir = run_dir.scope(&reader.scope());
+                    if dir.path().exists() {
+                        publish(&dir, IO_PHASES_DOCUMENT, rows);
+                    }
+                }
+            }
+        }
+        self.told = now;
+    }
+}
+
+/// The phases of all volumes, with their users: those that are not over, then the others, newest
+/// first.
+fn rows(schedules: &IoSchedules) -> Vec<(u32, IoPhasesRow)> {
+    let monotonic_ns = schedules.clock.monotonic_ns();
+    let ahead_ns = schedules.clock.now_ns().saturating_sub(monotonic_ns);
+    let desk = schedules.desk();
+    let times = RowTimes { ahead_ns };
+    let open = desk.volumes.iter().flat_map(|volume| {
+        let phases: Vec<VolumePhase<'_>> = volume.scheduler.phases().collect();
+        let reasons = Reasons::of(volume, &phases);
+        let row =
+            |phase: &VolumePhase<'_>| (phase.user, times.open(&desk, volume, phase, &reasons));
+        phases.iter().map(row).collect::<Vec<_>>()
+    });
+    let over = desk.volumes.iter().flat_map(|volume| {
+        let ended = volume.scheduler.ended();
+        ended.map(|phase| (phase.user, times.over(&desk, volume, phase)))
+    });
+    let mut over: Vec<_> = over.collect();
+    over.sort_by_key(|(_, row)| std::cmp::Reverse(row.ended_ts));
+    open.chain(over).collect()
+}
+
+/// Why phases of a volume may go on or wait.
+struct Reasons {
+    by: &'static str,
+    /// Applications at work.
+    at_work: usize,
+}
+
+impl Reasons {
+    fn of(volume: &Volume, phases: &[VolumePhase<'_>]) -> Self {
+        let is_granted =
+            |phase: &&VolumePhase<'_>| matches!(phase.state, PhaseState::Granted { .. });
+        Self {
+            by: volume.scheduler.scheduler().current().by,
+            at_work: phases.iter().filter(is_granted).count(),
+        }
+    }
+
+    fn text(&self, phase: &VolumePhase<'_>) -> String {
+        match phase.state {
+            PhaseState::Granted { .. } if phase.is_alone => {
+                "it went on without a grant, since it had waited for as long as it wanted to".into()
+            }
+            PhaseState::Granted { .. } if self.at_work > 1 => {
+                format!("by {}, beside {} more", self.by, self.at_work - 1)
+            }
+            PhaseState::Granted { .. } => format!("by {}", self.by),
+            _ => format!("by {}, {} before it", self.by, self.at_work),
+        }
+    }
+}
+
+struct RowTimes {
+    /// The clock's time less the monotonic one.
+    ahead_ns: i64,
+}
+
+impl RowTimes {
+    fn ts(&self, monotonic_ns: i64) -> i64 {
+        monotonic_ns.saturating_add(self.ahead_ns)
+    }
+
+    fn open(
+        &self,
+        desk: &Desk,
+        volume: &Volume,
+        phase: &VolumePhase<'_>,
+        reasons: &Reasons,
+    ) -> IoPhasesRow {
+        let of = phase.phase;
+        let ApplicationNames { application, job } = names(desk, phase.user, of.application);
+        let (state, share) = match phase.state {
+            PhaseState::Granted { share, .. } if phase.is_alone => ("alone", share),
+            PhaseState::Granted { share, .. } => ("granted", share),
+            _ => ("waiting", 0.0),
+        };
+        IoPhasesRow {
+            id: of.id,
+            volume: volume.name.clone(),
+            application,
+            job,
+            user: user_name(phase.user),
+            processes: phase.members as u64,
+            state: state.to_owned(),
+            share,
+            priority: of.priority.into(),
+            begun_ts: self.ts(of.begun_ns),
+            started_ts: of.granted_ns.map(|ns| self.ts(ns)),
+            declared_bytes: of.bytes,
+            done_bytes: of.bytes_done,
+            period_s: of.period.map(|period| period.seconds),
+            policy: reasons.by.to_owned(),
+            reason: reasons.text(phase),
+            ..IoPhasesRow::default()
+        }
+    }
+
+    fn over(&self, desk: &Desk, volume: &Volume, phase: &EndedPhase) -> IoPhasesRow {
+        let ApplicationNames { application, job } = names(desk, phase.user, phase.application);
+        let reason = match (phase.has_expired, phase.was_alone, phase.started_ns) {
+            (true, ..) => "nothing was heard of it for the time of its lease",
+            (_, true, _) => "it did I/O without a grant",
+            (_, _, None) => "it ended while it waited",
+            _ => "",
+        };
+        let started_ns = phase.started_ns.unwrap_or(phase.ended_ns);
+        IoPhasesRow {
+            id: phase.id,
+            volume: volume.name.clone(),
+            application,
+            job,
+            user: user_name(phase.user),
+            state: if phase.has_expired {
+                "expired"
+            } else {
+                "ended"
+            }
+            .to_owned(),
+            begun_ts: self.ts(phase.begun_ns),
+            started_ts: phase.started_ns.map(|ns| self.ts(ns)),
+            ended_ts: Some(self.ts(phase.ended_ns)),
+            waited_s: Some(started_ns.saturating_sub(phase.begun_ns) as f64 / NS_PER_S),
+            took_s: Some(phase.ended_ns.saturating_sub(started_ns) as f64 / NS_PER_S),
+            declared_bytes: phase.bytes,
+            done_bytes: phase.bytes_done,
+            reason: reason.to_owned(),
+            ..IoPhasesRow::default()
+        }
+    }
+}
+
+fn names(desk: &Desk, user: u32, application: u64) -> ApplicationNames {
+    let names = desk.names.get(&(user, application));
+    names.cloned().unwrap_or_default()
+}

@@ -1,0 +1,416 @@
+//! The scheduler of one volume of a node, whose phases are those of processes.
+//!
+//! Processes of one application do I/O together, and wait for each other within it (collective
+//! I/O), so they have one grant: the first process that begins begins a phase of the application,
+//! and others join it until one of them has ended. Who begins after that belongs to the next phase
+//! of the application, so an application that always has a process at work does not hold up others
+//! for ever.
+//!
+//! Each report of a process is what holds from then on, so one that is doubled, or that a restarted
+//! agent hears first, does no harm.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{BeginRefusal, IoPhase, IoScheduler, PhaseBegin, PhaseState, SchedulerConfig};
+
+/// A phase of I/O of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MemberId {
+    /// The process, by a number that no other one has.
+    pub process: u128,
+    /// The number that the process has given the phase.
+    pub phase: u64,
+}
+
+/// What a process says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberStage {
+    /// It wants to do I/O, and waits.
+    Waiting,
+    /// It does I/O with a grant.
+    Granted,
+    /// It does I/O without a grant, since it has waited for too long or hears nothing.
+    Alone,
+    /// It has ended.
+    Ended,
+}
+
+/// A report of a process on one of its phases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberReport {
+    /// What the process does now.
+    pub stage: MemberStage,
+    /// Its application and user, and its priority. They count when the phase begins.
+    pub application: u64,
+    /// The user of the process.
+    pub user: u32,
+    /// 1 to 10, 10 for the most important application.
+    pub priority: u8,
+    /// The bytes that it will read and write, as far as it knows.
+    pub bytes: Option<u64>,
+    /// The bytes that it has read and written.
+    pub bytes_done: u64,
+}
+
+/// The answer to a process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MemberAnswer {
+    /// It is to wait.
+    Wait,
+    /// It may do I/O.
+    Go {
+        /// The share of the storage of its application.
+        share: f64,
+    },
+    /// It is not scheduled, since there are too many.
+    Unscheduled,
+}
+
+/// A phase of an application, for those who look at it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VolumePhase<'a> {
+    /// What the scheduler knows of it.
+    pub phase: &'a IoPhase,
+    /// The user.
+    pub user: u32,
+    /// The processes of it that have not ended.
+    pub members: usize,
+    /// What it may do.
+    pub state: PhaseState,
+    /// Whether a process of it does I/O without a grant.
+    pub is_alone: bool,
+}
+
+/// A phase of an application that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndedPhase {
+    /// The number of the phase in its volume.
+    pub id: u64,
+    /// Its application.
+    pub application: u64,
+    /// Its user.
+    pub user: u32,
+    /// The time at which it began, in ns on the caller's clock.
+    pub begun_ns: i64,
+    /// The time at which it first had a grant, or went on without one; `None` if it never did.
+    pub started_ns: Option<i64>,
+    /// The time at which it was over.
+    pub ended_ns: i64,
+    /// The bytes that it had declared.
+    pub bytes: Option<u64>,
+    /// The bytes that it has read and written.
+    pub bytes_done: u64,
+    /// Whether a process of it did I/O without a grant.
+    pub was_alone: bool,
+    /// Whether nothing was heard of it any more.
+    pub has_expired: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    user: u32,
+    phase: u64,
+    bytes_done: u64,
+    answered: Option<MemberAnswer>,
+    /// Whether it has reported to be at work with a grant.
+    is_at_work: bool,
+}
+
+/// A phase of an application.
+#[derive(Clone, Debug)]
+struct Group {
+    key: (u32, u64),
+    members: usize,
+    /// The bytes of all members, also of those that have ended.
+    bytes_done: u64,
+    is_alone: bool,
+    begun_ns: i64,
+    bytes: Option<u64>,
+    started_ns: Option<i64>,
+}
+
+/// Most phases that are over and are remembered.
+const ENDED_MAX: usize = 256;
+
+/// The scheduler of a volume.
+#[derive(Clone, Debug)]
+pub struct VolumeScheduler {
+    scheduler: IoScheduler,
+    members: BTreeMap<MemberId, Member>,
+    groups: BTreeMap<u64, Group>,
+    /// The phase of a user's application that others may join.
+    open: BTreeMap<(u32, u64), u64>,
+    answers: Vec<(MemberId, MemberAnswer)>,
+    /// Processes at work of each user.
+    of_users: BTreeMap<u32, usize>,
+    bounds: MemberBounds,
+    ended: VecDeque<EndedPhase>,
+}
+
+/// The bounds on processes at work in a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberBounds {
+    /// Most at a time.
+    pub most: usize,
+    /// Most of one user at a time.
+    pub of_user_most: usize,
+}
+
+impl VolumeScheduler {
+    /// A scheduler without phases.
+    pub fn new(config: SchedulerConfig, bounds: MemberBounds) -> Self {
+        Self {
+            scheduler: IoScheduler::new(config),
+            members: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            open: BTreeMap::new(),
+            answers: Vec::new(),
+            of_users: BTreeMap::new(),
+            bounds,
+            ended: VecDeque::new(),
+        }
+    }
+
+    /// The newest phases that are over, oldest first.
+    pub fn ended(&self) -> impl Iterator<Item = &EndedPhase> {
+        self.ended.iter()
+    }
+
+    /// The scheduler of the phases of applications.
+    pub fn scheduler(&self) -> &IoScheduler {
+        &self.scheduler
+    }
+
+    /// Takes in a report of a process.
+    pub fn report(&mut self, id: MemberId, report: &MemberReport, now_ns: i64) {
+        match (report.stage, self.members.contains_key(&id)) {
+            (MemberStage::Ended, true) => self.end(id, report.bytes_done, now_ns),
+            // It ended before anything was heard of it, or twice.
+            (MemberStage::Ended, false) => {}
+            (_, true) => self.renew(id, report, now_ns),
+            (_, false) => match self.begin(id, report, now_ns) {
+                Ok(()) => self.renew(id, report, now_ns),
+                Err(_) => self.answers.push((id, MemberAnswer::Unscheduled)),
+            },
+        }
+        self.answer(now_ns);
+    }
+
+    /// Takes in that a process has ended, with all of its phases.
+    pub fn leave(&mut self, process: u128, now_ns: i64) {
+        let first = MemberId { process, phase: 0 };
+        let last = MemberId {
+            process,
+            phase: u64::MAX,
+        };
+        let of_process: Vec<MemberId> = self.members.range(first..=last).map(|it| *it.0).collect();
+        for id in of_process {
+            let done = self.members.get(&id).map_or(0, |member| member.bytes_done);
+            self.end(id, done, now_ns);
+        }
+        self.answer(now_ns);
+    }
+
+    /// Does what is due at a time; returns the time of the next step.
+    pub fn step(&mut self, now_ns: i64) -> Option<i64> {
+        let next_ns = self.scheduler.step(now_ns);
+        self.answer(now_ns);
+        next_ns
+    }
+
+    /// The answers that are new since the last call.
+    pub fn take_answers(&mut self) -> Vec<(MemberId, MemberAnswer)> {
+        std::mem::take(&mut self.answers)
+    }
+
+    /// The phases of applications that have begun and not ended.
+    pub fn phases(&self) -> impl Iterator<Item = VolumePhase<'_>> {
+        self.groups.iter().filter_map(|(id, group)| {
+            Some(VolumePhase {
+                phase: self.scheduler.phase(*id)?,
+                user: group.key.0,
+                members: group.members,
+                state: self.scheduler.state(*id),
+                is_alone: group.is_alone,
+            })
+        })
+    }
+
+    fn begin(
+        &mut self,
+        id: MemberId,
+        report: &MemberReport,
+        now_ns: i64,
+    ) -> Result<(), BeginRefusal> {
+        if self.members.len() >= self.bounds.most {
+            return Err(BeginRefusal::TooMany);
+        }
+        let of_user = self.of_users.get(&report.user).copied().unwrap_or(0);
+        if of_user >= self.bounds.of_user_most {
+            return Err(BeginRefusal::TooManyOfUser);
+        }
+        let key = (report.user, report.application);
+        let phase = match self.open.get(&key) {
+            Some(phase) => {
+                if let Some(bytes) = report.bytes {
+                    self.scheduler.declare_more(*phase, bytes);
+                }
+                *phase
+            }
+            None => {
+                let begin = PhaseBegin {
+                    application: report.application,
+                    user: report.user,
+                    bytes: report.bytes,
+                    priority: report.priority.clamp(1, 10),
+                    yields: false,
+                };
+                let phase = self.scheduler.begin(&begin, now_ns)?;
+                self.open.insert(key, phase);
+                let group = Group {
+                    key,
+                    members: 0,
+                    bytes_done: 0,
+                    is_alone: false,
+                    begun_ns: now_ns,
+                    bytes: None,
+                    started_ns: None,
+                };
+                self.groups.insert(phase, group);
+                phase
+            }
+        };
+        if let Some(group) = self.groups.get_mut(&phase) {
+            group.members += 1;
+            let known = self.scheduler.phase(phase);
+            group.bytes = known.and_then(|known| known.bytes);
+        }
+        let member = Member {
+            user: report.user,
+            phase,
+            bytes_done: 0,
+            answered: None,
+            is_at_work: false,
+        };
+        self.members.insert(id, member);
+        self.of_users.insert(report.user, of_user + 1);
+        Ok(())
+    }
+
+    fn renew(&mut self, id: MemberId, report: &MemberReport, now_ns: i64) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let more = report.bytes_done.saturating_sub(member.bytes_done);
+        member.bytes_done = member.bytes_done.saturating_add(more);
+        let phase = member.phase;
+        // Who reports twice to be at work looks at its grant in between.
+        let yields = match report.stage {
+            MemberStage::Granted => std::mem::replace(&mut member.is_at_work, true),
+            _ => {
+                member.is_at_work = false;
+                false
+            }
+        };
+        let is_alone = report.stage == MemberStage::Alone;
+        if yields {
+            self.scheduler.set_yields(phase);
+        }
+        let Some(group) = self.groups.get_mut(&phase) else {
+            return;
+        };
+        group.is_alone |= is_alone;
+        group.bytes_done = group.bytes_done.saturating_add(more);
+        let done = group.bytes_done;
+        self.scheduler.renew(phase, done, is_alone, now_ns);
+    }
+
+    fn end(&mut self, id: MemberId, bytes_done: u64, now_ns: i64) {
+        let Some(member) = self.forget(id) else {
+            return;
+        };
+        let Some(group) = self.groups.get_mut(&member.phase) else {
+            return;
+        };
+        let more = bytes_done.saturating_sub(member.bytes_done);
+        group.bytes_done = group.bytes_done.saturating_add(more);
+        group.members -= 1;
+        let (key, done, is_empty) = (group.key, group.bytes_done, group.members == 0);
+        // Who begins from now on belongs to the next phase.
+        if self.open.get(&key) == Some(&member.phase) {
+            self.open.remove(&key);
+        }
+        if is_empty {
+            self.close(member.phase, false, now_ns);
+            self.scheduler.end(member.phase, done, now_ns);
+        } else {
+            self.scheduler.renew(member.phase, done, false, now_ns);
+        }
+    }
+
+    fn forget(&mut self, id: MemberId) -> Option<Member> {
+        let member = self.members.remove(&id)?;
+        if let Some(count) = self.of_users.get_mut(&member.user) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_users.remove(&member.user);
+            }
+        }
+        Some(member)
+    }
+
+    /// Forgets a phase, and remembers that it was.
+    fn close(&mut self, id: u64, has_expired: bool, now_ns: i64) {
+        let Some(group) = self.groups.remove(&id) else {
+            return;
+        };
+        if self.open.get(&group.key) == Some(&id) {
+            self.open.remove(&group.key);
+        }
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_front();
+        }
+        let (user, application) = group.key;
+        self.ended.push_back(EndedPhase {
+            id,
+            application,
+            user,
+            begun_ns: group.begun_ns,
+            started_ns: group.started_ns,
+            ended_ns: now_ns,
+            bytes: group.bytes,
+            bytes_done: group.bytes_done,
+            was_alone: group.is_alone,
+            has_expired,
+        });
+    }
+
+    /// Notes the answers that have changed, and forgets phases whose leases were over.
+    fn answer(&mut self, now_ns: i64) {
+        for (id, group) in &mut self.groups {
+            let is_granted = matches!(self.scheduler.state(*id), PhaseState::Granted { .. });
+            if is_granted && group.started_ns.is_none() {
+                group.started_ns = Some(now_ns);
+            }
+        }
+        let mut gone = Vec::new();
+        for (id, member) in &mut self.members {
+            let answer = match self.scheduler.state(member.phase) {
+                PhaseState::Granted { share, .. } => MemberAnswer::Go { share },
+                PhaseState::Waiting { .. } => MemberAnswer::Wait,
+                PhaseState::Unknown => {
+                    gone.push((*id, member.phase));
+                    MemberAnswer::Unscheduled
+                }
+            };
+            if member.answered != Some(answer) {
+                member.answered = Some(answer);
+                self.answers.push((*id, answer));
+            }
+        }
+        for (id, phase) in gone {
+            self.forget(id);
+            self.close(phase, true, now_ns);
+        }
+    }
+}

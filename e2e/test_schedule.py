@@ -1,0 +1,252 @@
+"""I/O in turns: programs begin phases of I/O and wait for each other; holders are killed, agents restarted."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import QUICK, Agent, baro, environment, eventually
+
+Start = Callable[..., Agent]
+
+MIB = 1 << 20
+# A program that does what it is told, a line each, and says what came of it.
+PROGRAM = """
+import sys, barograph
+volume = barograph.io_volume(sys.argv[1], application=sys.argv[2])
+phases = {}
+print("ready", volume.error, flush=True)
+for line in sys.stdin:
+    verb, name, *rest = line.split()
+    if verb == "begin":
+        phases[name] = volume.phase(int(rest[0]), wait=float(rest[1]))
+        phases[name].__enter__()
+        print(phases[name].grant, phases[name].share, flush=True)
+    elif verb == "step":
+        print(phases[name].step(int(rest[0])), flush=True)
+    elif verb == "end":
+        phases[name].done(int(rest[0]))
+        phases[name].__exit__(None, None, None)
+        print("ended", flush=True)
+"""
+
+
+def config(folder: Path, *, policy: str = "fcfs", more: str = "", lease: float = 60) -> str:
+    """One volume that writes 1 MiB/s."""
+    volume = f'[schedule.volumes.scratch]\npath = "{folder}"\nbandwidth = {MIB}\npolicy = "{policy}"\n{more}'
+    return f"{QUICK}[schedule]\nlease_seconds = {lease}\n{volume}\n"
+
+
+class Program:
+    """A program that does I/O on a volume."""
+
+    def __init__(self, run_dir: Path, volume: object, application: str, job: str = "") -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(volume), application],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(BAROGRAPH_RUN_DIR=str(run_dir), **({"SLURM_JOB_ID": job} if job else {})),
+        )
+        self.trouble = self.answer().removeprefix("ready ")
+
+    def tell(self, *words: object) -> None:
+        """Tells the program to do something that may take a while."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> str:
+        """What came of it."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def begin(self, name: str, size: int = MIB, wait: float = 30) -> None:
+        self.tell("begin", name, size, wait)
+
+    def do(self, *words: object) -> str:
+        self.tell(*words)
+        return self.answer()
+
+
+@pytest.fixture
+def program() -> Iterator[Callable[..., Program]]:
+    """Starts programs; none of them outlives the test."""
+    programs: list[Program] = []
+
+    def begin(*arguments: Any, **more: Any) -> Program:
+        programs.append(Program(*arguments, **more))
+        return programs[-1]
+
+    yield begin
+    for one in programs:
+        one.process.kill()
+        one.process.communicate()
+
+
+def states(agent: Agent) -> list[tuple[str, str]]:
+    """The phases that are not over: application and state."""
+    rows = agent.rows("SELECT application, state FROM io_phases WHERE ended_ts IS NULL ORDER BY id")
+    return [(row["application"], row["state"]) for row in rows]
+
+
+def test_one_after_the_other_and_everything_is_told(start: Start, program: Callable[..., Program], tmp_path: Path) -> None:
+    agent = start(config=config(tmp_path))
+    first, second = (program(agent.run_dir, tmp_path / name, name) for name in ("first", "second"))
+    first.begin("a", 3 * MIB)
+    assert first.answer() == "granted 1.0"
+    second.begin("b")
+    eventually(lambda: states(agent) == [("first", "granted"), ("second", "waiting")], "one that waits")
+    listed = agent.out("control", "phases", "--open")
+    assert "by fcfs, 1 " in listed and "3 MiB" in listed, listed
+    [row] = [row for row in agent.ask("control", "phases", "scratch") if row["state"] == "granted"]
+    assert (row["application"], row["processes"], row["declared_bytes"]) == ("first", 1, 3 * MIB)
+    assert first.do("end", "a", 3 * MIB) == "ended"
+    assert second.answer() == "granted 1.0"
+    assert second.do("end", "b", MIB) == "ended"
+    ended = "SELECT application, done_bytes, waited_s, took_s FROM io_phases WHERE state = 'ended' ORDER BY id"
+    rows = eventually(lambda: len(rows := agent.rows(ended)) == 2 and rows, "both have ended")
+    assert [(row["application"], row["done_bytes"]) for row in rows] == [("first", 3 * MIB), ("second", MIB)]
+    assert rows[0]["waited_s"] < 1 < rows[1]["waited_s"] + rows[0]["took_s"] + 1
+    # What the programs said is history, like all values: it waited, had a grant, and ended.
+    stages = "SELECT value FROM app_io_phase_stage WHERE application = 'second' ORDER BY ts"
+
+    def has_ended() -> list[int] | None:
+        said = [stage for stage, _ in groupby(row["value"] for row in agent.rows(stages))]
+        return said if said[-1:] == [0] else None
+
+    assert eventually(has_ended, "a last stage") == [1, 2, 0]
+    volume = "SELECT value FROM io_schedule_ended_count WHERE newest AND volume = 'scratch'"
+    eventually(lambda: agent.rows(volume) == [{"value": 2}], "a counter")
+
+
+def test_ranks_of_a_job_have_one_grant(start: Start, program: Callable[..., Program], tmp_path: Path) -> None:
+    agent = start(config=config(tmp_path))
+    ranks = [program(agent.run_dir, tmp_path, "solver", job="7") for _ in range(2)]
+    other = program(agent.run_dir, tmp_path, "solver", job="8")
+    ranks[0].begin("a")
+    assert ranks[0].answer() == "granted 1.0"
+    other.begin("o")
+    eventually(lambda: [state for _, state in states(agent)] == ["granted", "waiting"], "another job that waits")
+    ranks[1].begin("a")
+    assert ranks[1].answer() == "granted 1.0"
+    assert ranks[0].do("end", "a", MIB) == "ended"
+    # One rank is still at work, and the next phase of the other one is behind the other job.
+    ranks[0].begin("b")
+    eventually(lambda: [state for _, state in states(agent)] == ["granted", "waiting", "waiting"], "a next phase")
+    assert ranks[1].do("end", "a", MIB) == "ended"
+    assert other.answer() == "granted 1.0"
+    assert other.do("end", "o", MIB) == "ended"
+    assert ranks[0].answer() == "granted 1.0"
+
+
+def test_who_dies_or_says_nothing_is_not_waited_for(start: Start, program: Callable[..., Program], tmp_path: Path) -> None:
+    agent = start(config=config(tmp_path, lease=2))
+    killed, quiet, last = (program(agent.run_dir, "scratch", name) for name in ("killed", "quiet", "last"))
+    killed.begin("a")
+    assert killed.answer() == "granted 1.0"
+    quiet.begin("b")
+    eventually(lambda: len(states(agent)) == 2, "two phases")
+    killed.process.kill()
+    assert quiet.answer() == "granted 1.0"
+    # The other one never ends its phase; its lease does.
+    last.begin("c")
+    assert last.answer() == "granted 1.0"
+    assert last.do("end", "c", MIB) == "ended"
+    # To end what is not known any more, and to end it twice, changes nothing.
+    assert quiet.do("end", "b", MIB) == "ended"
+    assert quiet.do("end", "b", MIB) == "ended"
+    reasons = "SELECT application, state, reason FROM io_phases ORDER BY id"
+    over = [("killed", "ended"), ("quiet", "expired"), ("last", "ended")]
+    seen = lambda: [(row["application"], row["state"]) for row in agent.rows(reasons)]  # noqa: E731
+    eventually(lambda: seen() == over, "three phases that are over")
+    assert "nothing was heard" in agent.rows(reasons)[1]["reason"]
+
+
+def test_nobody_is_held_up(start: Start, program: Callable[..., Program], tmp_path: Path) -> None:
+    agent = start(config=config(tmp_path))
+    holder, late = (program(agent.run_dir, tmp_path, name) for name in ("holder", "late"))
+    holder.begin("a")
+    assert holder.answer() == "granted 1.0"
+    late.begin("b", wait=0.5)
+    assert late.answer().startswith("late")
+    eventually(lambda: states(agent) == [("holder", "granted"), ("late", "alone")], "one without a grant")
+    assert late.do("end", "b", MIB) == "ended"
+    # I/O elsewhere is not scheduled, whatever it is called.
+    for volume in ("/somewhere/else", "x" * 100, "scratch/", "../scratch"):
+        elsewhere = program(agent.run_dir, volume, "elsewhere")
+        elsewhere.begin("a")
+        assert elsewhere.answer() == "off None", volume
+    # The agent is killed while one waits.
+    late.begin("c")
+    eventually(lambda: ("late", "waiting") in states(agent), "one that waits")
+    agent.stop(signal.SIGKILL)
+    assert late.answer().startswith("no_agent")
+    began = time.monotonic()
+    late.begin("d")
+    assert late.answer().split()[0] in ("no_agent", "off") and time.monotonic() - began < 5
+    assert late.do("end", "d", MIB) == "ended"
+    # A new one knows who waits, and hears of the holder when it says something.
+    agent.start()
+    late.begin("e")
+    assert late.answer() == "granted 1.0"
+    assert holder.do("step", "a", 1) in ("granted", "off")
+    assert late.do("end", "e", MIB) == "ended"
+
+
+def test_phases_that_say_how_far_they_are_have_turns(start: Start, program: Callable[..., Program], tmp_path: Path) -> None:
+    agent = start(config=config(tmp_path, policy="round-robin", more="turn_seconds = 0.3"))
+    holder, waits = (program(agent.run_dir, tmp_path, name) for name in ("holder", "waits"))
+    holder.begin("a", 100 * MIB)
+    assert holder.answer() == "granted 1.0"
+    # Who says twice that it is at work can stop.
+    assert [holder.do("step", "a", MIB) for _ in range(2)] == ["granted", "granted"]
+    waits.begin("a", 100 * MIB)
+    # Phases that say how far they are have turns.
+    turns = 0
+    until = time.monotonic() + 20
+    told = {holder: True, waits: False}
+    while turns < 6 and time.monotonic() < until:
+        for one in told:
+            if told[one]:
+                one.tell("step", "a", MIB)
+                told[one] = False
+        rows = agent.rows("SELECT application FROM io_phases WHERE state = 'granted'")
+        assert len(rows) <= 1, rows
+        for one in (holder, waits):
+            if rows and rows[0]["application"] == ("holder" if one is holder else "waits") and not told[one]:
+                answer = one.answer()
+                assert answer.startswith("granted"), answer
+                told[one] = True
+                turns += 1
+    assert turns >= 6
+    assert agent.stop() == 0
+
+
+def test_without_an_agent_it_costs_nothing_and_bad_settings_are_refused(program: Callable[..., Program], tmp_path: Path) -> None:
+    alone = program(tmp_path / "run", tmp_path, "alone")
+    assert "No such file" in alone.trouble
+    began = time.monotonic()
+    for number in range(20):
+        alone.begin(f"p{number}")
+        assert alone.answer().split()[0] in ("no_agent", "off")
+        assert alone.do("end", f"p{number}", MIB) == "ended"
+    assert time.monotonic() - began < 10
+    for text, expect in (
+        ('[schedule.volumes.a]\npath = "relative"\nbandwidth = 1', "absolute"),
+        ('[schedule.volumes.a]\npath = "/a"', "bandwidth"),
+        ('[schedule.volumes.a]\npath = "/a"\nbandwidth = 1\npolicy = "fastest"', "unknown variant"),
+        ('[schedule.volumes.a]\npath = "/a"\nbandwidth = 1\nat_once = 0', "at_once"),
+        ("[schedule]\nlease_seconds = 0", "lease_seconds"),
+    ):
+        file = tmp_path / "bad.toml"
+        file.write_text(text)
+        run = baro("up", "--config", file, "--run-dir", tmp_path / "r", "--state-dir", tmp_path / "s", "--http", "off")
+        assert run.returncode != 0 and expect in run.stderr, run.stderr
