@@ -123,6 +123,13 @@ def test_one_after_the_other_and_everything_is_told(start: Start, program: Calla
         return said if said[-1:] == [0] else None
 
     assert eventually(has_ended, "a last stage") == [1, 2, 0]
+    # Every policy can be tried on it.
+    replayed = agent.ask("control", "replay", tmp_path, "--since", "-1h")
+    assert (replayed["phases"], replayed["applications"]) == (2, 2)
+    told = {row["policy"]: row["slowdown_worst"] for row in replayed["policies"]}
+    assert told["as recorded"] > 1 and {"fcfs", "adaptive", "all at a time"} <= told.keys()
+    assert "no phase of I/O has ended" in agent.error("control", "replay", "/somewhere/else")
+    assert "--interference" in agent.error("control", "replay", "--interference", "1000", status=2)
     volume = "SELECT value FROM io_schedule_ended_count WHERE newest AND volume = 'scratch'"
     eventually(lambda: agent.rows(volume) == [{"value": 2}], "a counter")
 

@@ -351,6 +351,7 @@ mod tests {
                 .collect()
         };
         let (go, wait) = (GrantState::Granted, GrantState::Waiting);
+        schedules.step();
         assert_eq!(
             told(schedules.take_outcomes()),
             [
@@ -367,6 +368,7 @@ mod tests {
         schedules.leave(Incarnation([1; 16]));
         let ends = [report("/scratch/x", 1, PhaseStage::Ended)];
         schedules.report(&process(2, "solver", "7"), &ends);
+        schedules.step();
         assert_eq!(told(schedules.take_outcomes()), [(3, 1, go)]);
         assert_eq!(schedules.states()[0].counts.ended, 1);
     }

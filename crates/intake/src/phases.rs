@@ -13,8 +13,8 @@ use barograph_stream::ingest::{
     PHASE_VOLUME, PhaseStage,
 };
 
-/// Work of a report, in records: the desk plans anew for each.
-pub(crate) const REPORT_WORK: u64 = 256;
+/// Work of a report, in records.
+pub(crate) const REPORT_WORK: u64 = 64;
 /// Most phases of a process of which one look hands on reports; those of further ones are left to
 /// their next report.
 const REPORTS_MAX: usize = 64;

@@ -272,6 +272,11 @@ impl PublishingProcess {
         }
     }
 
+    /// Wakes its threads that wait for an answer to a phase of I/O.
+    pub(crate) fn wake_phases(&mut self) -> Result<(), StreamError> {
+        self.file.wake_phases()
+    }
+
     /// Time since its last news.
     pub(crate) fn quiet_ns(&self, monotonic_ns: i64) -> i64 {
         monotonic_ns.saturating_sub(self.news_ns)

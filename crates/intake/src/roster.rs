@@ -150,9 +150,9 @@ impl ProcessRoster {
     }
 
     /// A process that is not taken for its turn.
-    pub(crate) fn get(&self, incarnation: Incarnation) -> Option<&PublishingProcess> {
+    pub(crate) fn get_mut(&mut self, incarnation: Incarnation) -> Option<&mut PublishingProcess> {
         let number = self.by_incarnation.get(&incarnation)?;
-        self.all.get(number).map(|process| &**process)
+        self.all.get_mut(number).map(|process| &mut **process)
     }
 
     /// Takes a process before its turn, and wakes it, until it is put back or let go.

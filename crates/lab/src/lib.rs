@@ -4,7 +4,7 @@
 //! ([`generate`]) or read from files of other programs ([`Trace::parse`]). [`replay`](mod@replay)
 //! lets a policy look at a trace at some ticks, and counts the cost of these looks and the share of
 //! time in which the policy's values between them were right. [`storage`] has applications compute
-//! and do I/O under a policy that schedules them. Nothing here reads a clock or a file:
+//! and do I/O under a policy that schedules them; [`io_record`] has those that were recorded. Nothing here reads a clock or a file:
 //! bytes are arguments, results are plain data.
 
 pub mod accuracy;
@@ -15,6 +15,7 @@ mod error;
 pub mod evaluation;
 pub mod figures;
 mod generate;
+pub mod io_record;
 mod optimal;
 pub mod page;
 pub mod plot;

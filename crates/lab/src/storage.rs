@@ -4,6 +4,10 @@
 //! The storage is a fluid: bytes of all phases with a grant flow at once, by their shares. `k`
 //! phases at a time get the bandwidth divided by `1 + interference * (k - 1)` in sum, which stands
 //! for seeks and locks. Time goes from event to event: a phase begins or ends, or a turn is over.
+//!
+//! Applications are drawn ([`simulate`]), or were recorded ([`replay`]).
+
+use std::collections::VecDeque;
 
 use barograph_control::{
     ApplicationHistory, IoPhase, PhaseGrant, SchedulePolicy, ScheduleState, offered_load,
@@ -70,11 +74,52 @@ pub struct ScheduleQuality {
     pub starved: usize,
 }
 
+/// A phase of an application that was recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RecordedPhase {
+    /// Seconds since the end of the phase before, or since the beginning of the record.
+    pub compute_s: f64,
+    /// The bytes that it read and wrote.
+    pub bytes: f64,
+    /// The bytes that it had declared.
+    pub declared: Option<u64>,
+    /// 1 to 10, 10 for the most important.
+    pub priority: u8,
+}
+
+/// What an application does between its phases, and in them.
+enum Work {
+    /// Phases that are drawn: seconds of one alone, and mean seconds of computing.
+    Drawn { alone_s: f64, compute_s: f64 },
+    /// Recorded phases that are still to come.
+    Recorded(VecDeque<RecordedPhase>),
+}
+
+impl Work {
+    /// The next phase; `None` if there is none.
+    fn next(&mut self, case: &StorageCase, random: &mut Random) -> Option<RecordedPhase> {
+        match self {
+            Self::Drawn { alone_s, compute_s } => {
+                let noise = 1.0 + case.variation * random.normal();
+                Some(RecordedPhase {
+                    compute_s: *compute_s * noise.max(COMPUTE_MIN),
+                    bytes: *alone_s * BANDWIDTH,
+                    declared: None,
+                    priority: 5,
+                })
+            }
+            Self::Recorded(phases) => phases.pop_front(),
+        }
+    }
+}
+
 struct Application {
-    /// Seconds of a phase alone.
-    alone_s: f64,
-    /// Mean seconds of computing.
-    compute_s: f64,
+    work: Work,
+    /// The phase that is computed for, or that is done.
+    current: RecordedPhase,
+    /// Seconds that the phases so far take alone.
+    alone_sum_s: f64,
+    is_over: bool,
     history: ApplicationHistory,
     /// The end of computing; `None` in a phase.
     until_s: Option<f64>,
@@ -94,13 +139,89 @@ struct FluidPhase {
 
 /// Runs the applications of a case under a policy.
 pub fn simulate(policy: &SchedulePolicy, case: &StorageCase, seed: u64) -> ScheduleQuality {
-    let mut storage = Storage::new(case, seed);
+    let mut random = Random::new(seed);
+    let count = case.periods_s.len().max(1) as f64;
+    let drawn = case.periods_s.iter().map(|period_s| {
+        let alone_s = period_s * case.load / count;
+        let first = RecordedPhase {
+            compute_s: random.unit() * period_s,
+            bytes: alone_s * BANDWIDTH,
+            declared: None,
+            priority: 5,
+        };
+        let compute_s = (period_s - alone_s).max(0.0);
+        Application::new(first, Work::Drawn { alone_s, compute_s })
+    });
+    let applications = drawn.collect();
+    run(policy, case, random, BANDWIDTH, applications)
+}
+
+/// Runs applications that were recorded under a policy: they compute for as long and do as much I/O
+/// as in the record, on a storage of so many bytes/s. What they waited for then is not in it.
+pub fn replay(
+    policy: &SchedulePolicy,
+    bandwidth: f64,
+    interference: f64,
+    applications: &[Vec<RecordedPhase>],
+) -> ScheduleQuality {
+    let case = StorageCase {
+        interference,
+        seconds: f64::INFINITY,
+        ..StorageCase::mixed(0.0, interference)
+    };
+    let recorded = applications.iter().filter_map(|phases| {
+        let mut phases: VecDeque<RecordedPhase> = phases.iter().copied().collect();
+        let first = phases.pop_front()?;
+        Some(Application::new(first, Work::Recorded(phases)))
+    });
+    let applications = recorded.collect();
+    run(policy, &case, Random::new(0), bandwidth, applications)
+}
+
+fn run(
+    policy: &SchedulePolicy,
+    case: &StorageCase,
+    random: Random,
+    bandwidth: f64,
+    applications: Vec<Application>,
+) -> ScheduleQuality {
+    let mut storage = Storage {
+        case,
+        bandwidth,
+        applications,
+        random,
+        now_s: 0.0,
+        phases: Vec::new(),
+        grants: Vec::new(),
+        plan_s: f64::INFINITY,
+        phases_begun: 0,
+    };
     while storage.step(policy) {}
     storage.quality()
 }
 
+impl Application {
+    fn new(first: RecordedPhase, work: Work) -> Self {
+        Self {
+            work,
+            current: first,
+            alone_sum_s: 0.0,
+            is_over: false,
+            history: ApplicationHistory::default(),
+            until_s: Some(first.compute_s),
+            computing_s: first.compute_s,
+            begun_s: 0.0,
+            computed_s: 0.0,
+            slowdowns: Vec::new(),
+            ended_s: 0.0,
+        }
+    }
+}
+
 struct Storage<'a> {
     case: &'a StorageCase,
+    /// Bytes/s when one phase alone uses it.
+    bandwidth: f64,
     random: Random,
     now_s: f64,
     applications: Vec<Application>,
@@ -110,40 +231,14 @@ struct Storage<'a> {
     phases_begun: u64,
 }
 
-impl<'a> Storage<'a> {
-    fn new(case: &'a StorageCase, seed: u64) -> Self {
-        let mut random = Random::new(seed);
-        let count = case.periods_s.len().max(1) as f64;
-        let application = |period_s: &f64| {
-            let alone_s = period_s * case.load / count;
-            let first_s = random.unit() * period_s;
-            Application {
-                alone_s,
-                compute_s: (period_s - alone_s).max(0.0),
-                history: ApplicationHistory::default(),
-                until_s: Some(first_s),
-                computing_s: first_s,
-                begun_s: 0.0,
-                computed_s: 0.0,
-                slowdowns: Vec::new(),
-                ended_s: 0.0,
-            }
-        };
-        Self {
-            case,
-            applications: case.periods_s.iter().map(application).collect(),
-            random,
-            now_s: 0.0,
-            phases: Vec::new(),
-            grants: Vec::new(),
-            plan_s: f64::INFINITY,
-            phases_begun: 0,
-        }
-    }
-
+impl Storage<'_> {
     /// Goes on to the next event; false at the end.
     fn step(&mut self, policy: &SchedulePolicy) -> bool {
         let next_s = self.next_s();
+        if next_s == f64::INFINITY {
+            // All that was recorded is over.
+            return false;
+        }
         self.flow(next_s - self.now_s);
         self.now_s = next_s;
         if next_s >= self.case.seconds {
@@ -158,7 +253,7 @@ impl<'a> Storage<'a> {
     /// Bytes/s of a grant.
     fn rate(&self, grant: &PhaseGrant) -> f64 {
         let others = self.grants.len().saturating_sub(1) as f64;
-        grant.share * BANDWIDTH / (1.0 + self.case.interference * others)
+        grant.share * self.bandwidth / (1.0 + self.case.interference * others)
     }
 
     fn next_s(&self) -> f64 {
@@ -178,7 +273,9 @@ impl<'a> Storage<'a> {
         for (id, rate) in rates {
             if let Some(flowing) = self.phases.iter_mut().find(|it| it.phase.id == id) {
                 flowing.left -= rate * seconds.max(0.0);
-                let all = self.applications[flowing.phase.application as usize].alone_s * BANDWIDTH;
+                let all = self.applications[flowing.phase.application as usize]
+                    .current
+                    .bytes;
                 flowing.phase.bytes_done = (all - flowing.left).max(0.0) as u64;
             }
         }
@@ -192,16 +289,21 @@ impl<'a> Storage<'a> {
         self.phases = going;
         for phase in ended {
             let application = &mut self.applications[phase.phase.application as usize];
-            let alone_s = application.alone_s;
+            let alone_s = application.current.bytes / self.bandwidth;
             application
                 .slowdowns
                 .push((now_s - application.begun_s) / alone_s);
+            application.alone_sum_s += alone_s;
             application.computed_s += application.computing_s;
             application.history.end(now_s, alone_s);
             application.ended_s = now_s;
-            let noise = 1.0 + self.case.variation * self.random.normal();
-            application.computing_s = application.compute_s * noise.max(COMPUTE_MIN);
-            application.until_s = Some(now_s + application.computing_s);
+            let Some(next) = application.work.next(self.case, &mut self.random) else {
+                application.is_over = true;
+                continue;
+            };
+            application.current = next;
+            application.computing_s = next.compute_s;
+            application.until_s = Some(now_s + next.compute_s);
         }
     }
 
@@ -215,11 +317,15 @@ impl<'a> Storage<'a> {
             application.begun_s = now_s;
             application.history.begin(now_s);
             self.phases_begun += 1;
-            let bytes = application.alone_s * BANDWIDTH;
-            let declared = self.case.declared.map(|deviation| {
-                let factor = (deviation * self.random.normal()).exp();
-                (bytes * factor) as u64
-            });
+            let bytes = application.current.bytes;
+            let declared = match (&application.work, self.case.declared) {
+                (Work::Recorded(_), _) => application.current.declared,
+                (_, Some(deviation)) => {
+                    let factor = (deviation * self.random.normal()).exp();
+                    Some((bytes * factor) as u64)
+                }
+                (_, None) => None,
+            };
             let now_ns = (now_s * NS_PER_S) as i64;
             self.phases.push(FluidPhase {
                 phase: IoPhase {
@@ -230,7 +336,7 @@ impl<'a> Storage<'a> {
                     bytes_done: 0,
                     granted_ns: None,
                     waiting_ns: now_ns,
-                    priority: 5,
+                    priority: application.current.priority,
                     period: application.history.period(),
                 },
                 left: bytes,
@@ -244,7 +350,7 @@ impl<'a> Storage<'a> {
         let histories = self.applications.iter().map(|it| &it.history);
         let plan = policy.plan(&ScheduleState {
             now_ns,
-            bandwidth: BANDWIDTH,
+            bandwidth: self.bandwidth,
             phases: &phases,
             offered_load: offered_load(histories),
         });
@@ -264,16 +370,18 @@ impl<'a> Storage<'a> {
         let mut logarithms = (0.0, 0.0);
         for application in &mut self.applications {
             quality.starved += usize::from(application.slowdowns.is_empty());
-            if application.until_s.is_none() {
+            if application.until_s.is_none() && !application.is_over {
                 // One that has not ended counts as far as it has come.
-                let slowdown = (now_s - application.begun_s) / application.alone_s;
+                let alone_s = application.current.bytes / self.bandwidth;
+                let slowdown = (now_s - application.begun_s) / alone_s;
                 application.slowdowns.push(slowdown.max(1.0));
+                application.alone_sum_s += alone_s;
                 application.computed_s += application.computing_s;
                 application.ended_s = now_s;
             }
             let phases = application.slowdowns.len().max(1) as f64;
             let slowdown = application.slowdowns.iter().sum::<f64>().max(1.0) / phases;
-            let alone_s = application.computed_s + application.alone_s * phases;
+            let alone_s = application.computed_s + application.alone_sum_s;
             let stretch = (application.ended_s / alone_s).max(1.0);
             quality.utilisation += application.computed_s / application.ended_s.max(1e-9) / count;
             logarithms.0 += slowdown.max(1.0).ln() / count;

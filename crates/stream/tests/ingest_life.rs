@@ -207,10 +207,14 @@ fn a_program_that_waits_is_told_what_its_phase_may_do() {
     }
     let waits = answer(7, GrantState::Waiting);
     both.file.answer_phase(&waits).unwrap();
-    let producer = both.producer();
-    assert_eq!(producer.phase_answer(7), Some(waits));
-    assert_eq!(producer.phase_answer(8), None);
-    let seen = producer.answers_moved();
+    let seen = {
+        let producer = both.producer();
+        assert_eq!(producer.phase_answer(7), Some(waits));
+        assert_eq!(producer.phase_answer(8), None);
+        producer.answers_moved()
+    };
+    let Both { producer, file, .. } = &mut both;
+    let producer = producer.as_ref().unwrap();
     let granted = answer(7, GrantState::Granted);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -219,14 +223,12 @@ fn a_program_that_waits_is_told_what_its_phase_may_do() {
                 producer.wait_for_answers(seen, std::time::Duration::from_secs(60));
             }
         });
-        both.file.answer_phase(&granted).unwrap();
-        both.file.wake_phases().unwrap();
+        file.answer_phase(&granted).unwrap();
+        file.wake_phases().unwrap();
     });
     assert_ne!(producer.answers_moved(), seen);
     // One that is 16 later has its place.
-    both.file
-        .answer_phase(&answer(23, GrantState::Granted))
-        .unwrap();
+    file.answer_phase(&answer(23, GrantState::Granted)).unwrap();
     assert_eq!(producer.phase_answer(7), None);
     assert!(producer.has_passed(7) && !producer.has_passed(39));
 }
@@ -234,7 +236,7 @@ fn a_program_that_waits_is_told_what_its_phase_may_do() {
 /// The kernel alone touches the memory by which a file's sleepers are woken.
 #[test]
 fn a_file_that_is_cut_short_harms_nobody_who_wakes_its_sleepers() {
-    let both = Both::small();
+    let mut both = Both::small();
     let file = OpenOptions::new().write(true).open(both.path()).unwrap();
     file.set_len(0).unwrap();
     let granted = PhaseAnswer {

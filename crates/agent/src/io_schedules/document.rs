@@ -24,7 +24,7 @@ pub(crate) struct PublishedPhases {
 impl PublishedPhases {
     /// Writes the documents that have changed.
     pub(crate) fn publish(&mut self, run_dir: &RunDir, our_uid: u32, schedules: &IoSchedules) {
-        let rows = rows(schedules);
+        let rows = with_users(rows(schedules));
         let mut now = RowsOfReaders::new();
         now.entry(None).or_default();
         // Readers whose last phase is gone are told so.
@@ -58,6 +58,16 @@ impl PublishedPhases {
         }
         self.told = now;
     }
+}
+
+/// Adds the names of users, which are read from files: not under the lock of the desk.
+fn with_users(rows: Vec<(u32, IoPhasesRow)>) -> Vec<(u32, IoPhasesRow)> {
+    let mut names: BTreeMap<u32, String> = BTreeMap::new();
+    let named = rows.into_iter().map(|(uid, row)| {
+        let user = names.entry(uid).or_insert_with(|| user_name(uid)).clone();
+        (uid, IoPhasesRow { user, ..row })
+    });
+    named.collect()
 }
 
 /// The phases of all volumes, with their users: those that are not over, then the others, newest
@@ -143,7 +153,6 @@ impl RowTimes {
             volume: volume.name.clone(),
             application,
             job,
-            user: user_name(phase.user),
             processes: phase.members as u64,
             state: state.to_owned(),
             share,
@@ -173,7 +182,6 @@ impl RowTimes {
             volume: volume.name.clone(),
             application,
             job,
-            user: user_name(phase.user),
             state: if phase.has_expired {
                 "expired"
             } else {

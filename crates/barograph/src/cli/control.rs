@@ -3,6 +3,7 @@
 //! see their own.
 
 mod phases;
+mod replay;
 
 use anyhow::Context as _;
 use barograph_agent::DecisionsRow;
@@ -34,6 +35,13 @@ enum Verb {
     Show(One),
     /// List the phases of I/O on scheduled volumes: who may do I/O, who waits, and why
     Phases(phases::Phases),
+    /// Replay recorded phases of I/O under each policy: how applications would have fared
+    ///
+    /// Applications compute for as long and do as much I/O as in the record. UTILISATION is the
+    /// share of time in which they compute; SLOWDOWN is the time of a phase by the time that it
+    /// takes alone, STRETCH the same of an application's whole time: the geometric mean over
+    /// applications, and the worst.
+    Replay(replay::Replay),
 }
 
 #[derive(Args)]
@@ -60,6 +68,7 @@ impl Control {
             Verb::Decisions(list) => list.run(),
             Verb::Show(one) => one.run(),
             Verb::Phases(phases) => phases.run(),
+            Verb::Replay(replay) => replay.run(),
         }
     }
 }

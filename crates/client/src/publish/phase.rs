@@ -19,7 +19,9 @@ use barograph_stream::ingest::{
 };
 
 use super::process::Process;
-use super::{Publication, PublicationConfig, PublishError, Publisher, ValueHandle, state, thread};
+use super::{
+    Publication, PublicationConfig, PublishError, Publisher, ValueHandle, home, state, thread,
+};
 
 /// Longest wait for a grant, unless the program says another.
 pub const IO_WAIT_DEFAULT: Duration = Duration::from_secs(60);
@@ -149,7 +151,8 @@ impl IoVolume {
     /// Like [`Self::begin`], for other languages: returns the number of the phase, which
     /// [`Self::step_raw`] and [`Self::end_raw`] take; 0 if nothing is published.
     pub fn begin_raw(&self, config: &IoPhaseConfig) -> (u64, IoGrant) {
-        if self.publication.to_raw() == 0 {
+        // A child that shares our memory has no phases, and takes none of ours.
+        if self.publication.to_raw() == 0 || home::enter().is_err() {
             return (0, IoGrant::Off);
         }
         OWNER.store(std::process::id(), Ordering::Relaxed);
@@ -191,13 +194,17 @@ impl IoVolume {
         if !is_of_us(number) {
             return;
         }
-        self.say(number, PhaseStage::Ended, bytes_done);
-        // Others may wait for this.
-        if let Some(process) = self.process()
-            && process.producer.phase_answer(number).is_some()
-            && process.producer.schedules() == Some(true)
-        {
-            process.ask_for_phase();
+        let process = self.process().filter(|process| {
+            let producer = &process.producer;
+            producer.schedules() == Some(true) && producer.phase_answer(number).is_some()
+        });
+        match process {
+            // Others may wait for this.
+            Some(process) => {
+                self.say_and_ask(number, PhaseStage::Ended, bytes_done);
+                process.ask_for_phase();
+            }
+            None => self.say(number, PhaseStage::Ended, bytes_done),
         }
     }
 
@@ -213,10 +220,24 @@ impl IoVolume {
 
     /// Reports a phase, in one frame.
     fn say(&self, number: u64, stage: PhaseStage, bytes_done: u64) {
+        self.put(stage, bytes_done);
+        self.publication.frame(number);
+    }
+
+    /// Like [`Self::say`], before the agent is asked for the phase: it is not told of news as well.
+    fn say_and_ask(&self, number: u64, stage: PhaseStage, bytes_done: u64) {
+        self.put(stage, bytes_done);
+        match thread::try_frame(self.publication.to_raw(), number) {
+            Some((_, has_calls)) if has_calls => super::poll::apply_now(),
+            Some(_) => {}
+            None => self.publication.frame(number),
+        }
+    }
+
+    fn put(&self, stage: PhaseStage, bytes_done: u64) {
         self.stage.put_i64(stage as i64);
         let done = i64::try_from(bytes_done).unwrap_or(i64::MAX);
         self.done.put_i64(done);
-        self.publication.frame(number);
     }
 
     /// Asks for a grant, and waits for it.
@@ -229,7 +250,7 @@ impl IoVolume {
             return IoGrant::Off;
         }
         first();
-        self.say(number, PhaseStage::Waiting, bytes_done);
+        self.say_and_ask(number, PhaseStage::Waiting, bytes_done);
         // A child of a fork has its file since that.
         let grant = match self.process() {
             Some(process) => self.wait(&process, number, bytes_done, wait_max),
@@ -274,7 +295,7 @@ impl IoVolume {
             }
             if now >= renew_ns {
                 renew_ns = now.saturating_add(RENEW_NS);
-                self.say(number, PhaseStage::Waiting, bytes_done);
+                self.say_and_ask(number, PhaseStage::Waiting, bytes_done);
                 if !process.ask_for_phase() {
                     note_nobody(now);
                     return IoGrant::NoAgent;

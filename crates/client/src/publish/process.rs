@@ -79,8 +79,12 @@ impl Process {
 
     /// Tells the agent that a phase of I/O waits for it. Returns false if there is no agent.
     pub(super) fn ask_for_phase(&self) -> bool {
-        let knock = self.agent.knock_for_phase(&self.producer.incarnation().0);
-        knock != Knock::Nobody
+        match self.agent.knock_for_phase(&self.producer.incarnation().0) {
+            Knock::Heard => true,
+            // Then it is news like any other.
+            Knock::Unheard => self.tell_agent(),
+            Knock::Nobody => false,
+        }
     }
 
     /// The time stamp of a record that is created now.

@@ -40,6 +40,8 @@ pub struct SchedulerConfig {
     pub phases_max: usize,
     /// Most phases of one user at a time.
     pub phases_of_user_max: usize,
+    /// Whether [`IoScheduler::step`] alone plans, once for all that has happened since the last one.
+    pub plans_in_steps: bool,
 }
 
 impl SchedulerConfig {
@@ -54,6 +56,7 @@ impl SchedulerConfig {
             starved_ns: 60_000_000_000,
             phases_max: 10_000,
             phases_of_user_max: 1_000,
+            plans_in_steps: false,
         }
     }
 }
@@ -140,6 +143,8 @@ pub struct IoScheduler {
     /// time at which each was seen last.
     histories: BTreeMap<(u32, u64), (ApplicationHistory, i64)>,
     plan: SchedulePlan,
+    /// Whether something has happened since the plan.
+    is_stale: bool,
     last_id: u64,
     counts: SchedulerCounts,
 }
@@ -157,6 +162,7 @@ impl IoScheduler {
                 is_new_turn: false,
                 by: config.policy.name(),
             },
+            is_stale: false,
             last_id: 0,
             counts: SchedulerCounts::default(),
         }
@@ -217,7 +223,7 @@ impl IoScheduler {
             yields: begin.yields,
         };
         self.phases.insert(id, held);
-        self.replan(now_ns);
+        self.change(now_ns);
         Ok(id)
     }
 
@@ -233,7 +239,7 @@ impl IoScheduler {
         if is_alone && !held.is_alone {
             held.is_alone = true;
             self.counts.went_alone += 1;
-            self.replan(now_ns);
+            self.change(now_ns);
         }
         self.state(id)
     }
@@ -294,7 +300,7 @@ impl IoScheduler {
         let alone_s = held.phase.bytes_done.max(bytes_done) as f64 / self.config.bandwidth;
         let history = self.history((held.user, held.phase.application), now_ns);
         history.end(seconds(now_ns), alone_s);
-        self.replan(now_ns);
+        self.change(now_ns);
     }
 
     /// Does what is due at a time; returns the time of the next step, `None` without phases.
@@ -311,7 +317,7 @@ impl IoScheduler {
             .phases
             .values()
             .any(|held| self.is_starving(held, now_ns));
-        if expired > 0 || is_due || is_starving {
+        if expired > 0 || is_due || is_starving || self.is_stale {
             self.replan(now_ns);
         }
         let leases = self.phases.values().map(|held| held.until_ns);
@@ -328,7 +334,16 @@ impl IoScheduler {
             && slowdown >= self.config.starved_slowdown
     }
 
+    /// Plans anew, now or at the next step.
+    fn change(&mut self, now_ns: i64) {
+        self.is_stale = true;
+        if !self.config.plans_in_steps {
+            self.replan(now_ns);
+        }
+    }
+
     fn replan(&mut self, now_ns: i64) {
+        self.is_stale = false;
         let phases: Vec<IoPhase> = self
             .phases
             .values()

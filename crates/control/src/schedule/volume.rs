@@ -157,10 +157,14 @@ pub struct MemberBounds {
 }
 
 impl VolumeScheduler {
-    /// A scheduler without phases.
+    /// A scheduler without phases. It plans and answers in [`Self::step`] alone, so that many
+    /// reports at once cost one plan.
     pub fn new(config: SchedulerConfig, bounds: MemberBounds) -> Self {
         Self {
-            scheduler: IoScheduler::new(config),
+            scheduler: IoScheduler::new(SchedulerConfig {
+                plans_in_steps: true,
+                ..config
+            }),
             members: BTreeMap::new(),
             groups: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -193,7 +197,6 @@ impl VolumeScheduler {
                 Err(_) => self.answers.push((id, MemberAnswer::Unscheduled)),
             },
         }
-        self.answer(now_ns);
     }
 
     /// Takes in that a process has ended, with all of its phases.
@@ -208,17 +211,17 @@ impl VolumeScheduler {
             let done = self.members.get(&id).map_or(0, |member| member.bytes_done);
             self.end(id, done, now_ns);
         }
-        self.answer(now_ns);
     }
 
-    /// Does what is due at a time; returns the time of the next step.
+    /// Plans for what was reported, notes the answers, and does what is due at a time; returns the
+    /// time of the next step.
     pub fn step(&mut self, now_ns: i64) -> Option<i64> {
         let next_ns = self.scheduler.step(now_ns);
         self.answer(now_ns);
         next_ns
     }
 
-    /// The answers that are new since the last call.
+    /// The answers that are new since the last call, as of the last step.
     pub fn take_answers(&mut self) -> Vec<(MemberId, MemberAnswer)> {
         std::mem::take(&mut self.answers)
     }

@@ -10,12 +10,44 @@ const S: i64 = 1_000_000_000;
 const MB: u64 = 1_000_000;
 const GO: MemberAnswer = MemberAnswer::Go { share: 1.0 };
 
-fn volume(policy: SchedulePolicy) -> VolumeScheduler {
+fn volume(policy: SchedulePolicy) -> Stepped {
     let bounds = MemberBounds {
         most: 100,
         of_user_most: 50,
     };
-    VolumeScheduler::new(SchedulerConfig::new(policy, 1e6), bounds)
+    Stepped(VolumeScheduler::new(
+        SchedulerConfig::new(policy, 1e6),
+        bounds,
+    ))
+}
+
+/// A volume that is stepped after each report.
+struct Stepped(VolumeScheduler);
+
+impl Stepped {
+    fn report(&mut self, id: MemberId, report: &MemberReport, now_ns: i64) {
+        self.0.report(id, report, now_ns);
+        self.0.step(now_ns);
+    }
+
+    fn leave(&mut self, process: u128, now_ns: i64) {
+        self.0.leave(process, now_ns);
+        self.0.step(now_ns);
+    }
+}
+
+impl std::ops::Deref for Stepped {
+    type Target = VolumeScheduler;
+
+    fn deref(&self) -> &VolumeScheduler {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Stepped {
+    fn deref_mut(&mut self) -> &mut VolumeScheduler {
+        &mut self.0
+    }
 }
 
 fn id(process: u128, phase: u64) -> MemberId {
@@ -118,6 +150,26 @@ fn who_reports_to_be_at_work_twice_stops_for_others() {
         let last = answers.iter().rev().find(|(of, _)| *of == id(2, 1));
         assert_eq!(last.unwrap().1, expect, "{reports}");
     }
+}
+
+#[test]
+fn many_reports_cost_one_plan() {
+    let mut volume = volume(SchedulePolicy::Fcfs).0;
+    for process in 0..40 {
+        volume.report(
+            id(process, 1),
+            &report(process as u64, MemberStage::Waiting),
+            0,
+        );
+    }
+    assert!(volume.take_answers().is_empty() && volume.scheduler().current().grants.is_empty());
+    volume.step(0);
+    let answers = volume.take_answers();
+    assert_eq!(answers.len(), 40);
+    assert_eq!(
+        answers.iter().filter(|(_, answer)| *answer == GO).count(),
+        1
+    );
 }
 
 proptest! {

@@ -10,17 +10,20 @@ use super::Intake;
 use crate::phases::{PhaseDesk, REPORT_WORK};
 use crate::process::PublishingProcess;
 
-/// After phases were attended outside of a round, there is a rest of so many times as long as that
-/// took: whoever knocks all the time has a fifth of the thread at most.
-const REST_TIMES: i64 = 4;
+/// Phases may be attended outside of rounds for one part in so many of the thread's time, so whoever
+/// knocks all the time does not keep it from the values of others.
+const TIME_PARTS: i64 = 5;
+/// Time that may be saved for that: knocks that come together are attended together.
+const SAVED_NS_MAX: i64 = 5_000_000;
 /// Most records of a process that are gone through outside of a round.
 const RECORDS_MAX: u64 = 1 << 10;
 
 /// The desk, and the times of its work.
 pub(super) struct IntakePhases {
     desk: Option<Arc<dyn PhaseDesk>>,
-    /// No knocks for phases are attended before this monotonic time.
-    due_ns: i64,
+    /// Time that was left for knocks at `counted_ns`; negative if too much was spent.
+    left_ns: i64,
+    counted_ns: i64,
     /// Monotonic time of the desk's next step.
     next_ns: i64,
 }
@@ -29,9 +32,19 @@ impl IntakePhases {
     pub(super) fn new(desk: Option<Arc<dyn PhaseDesk>>) -> Self {
         Self {
             desk,
-            due_ns: i64::MIN,
+            left_ns: SAVED_NS_MAX,
+            counted_ns: 0,
             next_ns: i64::MAX,
         }
+    }
+
+    /// Counts the time of work outside of a round.
+    fn spend(&mut self, begun_ns: i64, ended_ns: i64) {
+        let since_ns = ended_ns.saturating_sub(self.counted_ns).max(0);
+        let saved_ns = self.left_ns.saturating_add(since_ns / TIME_PARTS);
+        let took_ns = ended_ns.saturating_sub(begun_ns).max(0);
+        self.left_ns = saved_ns.min(SAVED_NS_MAX).saturating_sub(took_ns);
+        self.counted_ns = ended_ns;
     }
 
     /// Whether I/O is scheduled, as programs are told.
@@ -74,7 +87,11 @@ impl IntakePhases {
 impl Intake<'_> {
     /// The monotonic time before which no knocks for phases are attended.
     pub(crate) fn phases_due_ns(&self) -> i64 {
-        self.phases.due_ns
+        let phases = &self.phases;
+        let spent_ns = phases.left_ns.saturating_neg().max(0);
+        phases
+            .counted_ns
+            .saturating_add(spent_ns.saturating_mul(TIME_PARTS))
     }
 
     /// Looks at processes that wait for an answer, and answers.
@@ -95,8 +112,7 @@ impl Intake<'_> {
         }
         self.answer_phases();
         let ended_ns = self.clock.monotonic_ns();
-        let took_ns = ended_ns.saturating_sub(begun_ns);
-        self.phases.due_ns = ended_ns.saturating_add(took_ns.saturating_mul(REST_TIMES));
+        self.phases.spend(begun_ns, ended_ns);
     }
 
     /// Writes the answers of the desk into the files of the processes.
@@ -117,7 +133,7 @@ impl Intake<'_> {
                 self.wake_phases(last);
             }
             last = Some(outcome.incarnation);
-            if let Some(process) = self.roster.get(outcome.incarnation)
+            if let Some(process) = self.roster.get_mut(outcome.incarnation)
                 && let Err(error) = process.file().answer_phase(&answer)
             {
                 debug!(%error, "a phase of I/O is not answered");
@@ -126,10 +142,10 @@ impl Intake<'_> {
         self.wake_phases(last);
     }
 
-    fn wake_phases(&self, incarnation: Option<Incarnation>) {
-        let process = incarnation.and_then(|incarnation| self.roster.get(incarnation));
+    fn wake_phases(&mut self, incarnation: Option<Incarnation>) {
+        let process = incarnation.and_then(|incarnation| self.roster.get_mut(incarnation));
         if let Some(process) = process
-            && let Err(error) = process.file().wake_phases()
+            && let Err(error) = process.wake_phases()
         {
             debug!(%error, "a process that waits for an answer is not woken");
         }
@@ -139,7 +155,7 @@ impl Intake<'_> {
     pub(super) fn end_phases(&mut self) {
         for process in self.roster.iter_mut() {
             process.set_schedules(None);
-            if let Err(error) = process.file().wake_phases() {
+            if let Err(error) = process.wake_phases() {
                 debug!(%error, "a process is not told that its I/O is not scheduled any more");
             }
         }

@@ -2,6 +2,7 @@
 
 mod exercise;
 mod figures;
+mod io_record;
 mod plots;
 mod storage;
 mod traces;

@@ -31,6 +31,7 @@ use super::layout::{
     header, rings_at, state,
 };
 use super::{DECLARATION_BYTES_MAX, IngestDeclaration, TimeSource};
+use crate::map::FileMap;
 use crate::{Incarnation, StreamError};
 
 /// Bytes of the header that are read at each look.
@@ -79,7 +80,10 @@ pub struct IngestFile {
     /// Device and inode of the file, whatever its name leads to now.
     place: (u64, u64),
     /// Words of refusals as they are in the file, by offset: only the agent writes them.
-    told: BTreeMap<usize, u64>,
+    pub(super) told: BTreeMap<usize, u64>,
+    /// The header, mapped so that the kernel finds those who sleep on a word of it. Nothing here
+    /// looks at it.
+    pub(super) sleepers: Option<FileMap>,
 }
 
 /// Memory that one look needs: each thread has it once, since a node has thousands of files.
@@ -174,6 +178,7 @@ impl IngestFile {
             header: bytes,
             place: (metadata.dev(), metadata.ino()),
             told: BTreeMap::new(),
+            sleepers: None,
             file,
         })
     }

@@ -4,7 +4,7 @@
 //! phase, in the header of its ingest file, which the agent writes with `pwrite`; the program's
 //! threads read it without a system call, and sleep on a futex word until it changes.
 
-use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -133,23 +133,24 @@ impl IngestFile {
 
     /// Wakes the threads that wait for an answer.
     ///
-    /// A futex is woken by an address, so this maps the header for the time of the call. The kernel
-    /// alone looks at the mapping: a file that its owner has cut short gives an error there, and
-    /// never a fault here.
-    pub fn wake_phases(&self) -> Result<(), StreamError> {
-        self.move_on().map_err(|source| self.io("wake", source))
-    }
-
-    fn move_on(&self) -> std::io::Result<()> {
-        let file: &File = &self.file;
-        let moved = self.read_word(header::GRANTS_MOVED);
-        // It is only to be another number than before; a foreign one is as good.
-        let next = moved.map_or(1, |moved| (moved as u32).wrapping_add(1));
+    /// A futex is woken by an address, so this maps the header. The kernel alone looks at the
+    /// mapping: a file that its owner has cut short gives an error there, and never a fault here.
+    pub fn wake_phases(&mut self) -> Result<(), StreamError> {
+        // It is only to be another number than before, and the agent alone writes it.
+        let moved = self.told(header::GRANTS_MOVED)? as u32;
+        let next = moved.wrapping_add(1);
         let at = header::GRANTS_MOVED as u64;
-        std::os::unix::fs::FileExt::write_all_at(file, &next.to_le_bytes(), at)?;
-        let map = FileMap::new(file, HEADER_BYTES, MapAccess::Read)?;
+        let written = self.file.write_all_at(&next.to_le_bytes(), at);
+        written.map_err(|source| self.io("write", source))?;
+        self.told.insert(header::GRANTS_MOVED, next.into());
+        let map = match self.sleepers.take() {
+            Some(map) => map,
+            None => FileMap::new(&self.file, HEADER_BYTES, MapAccess::Read)
+                .map_err(|source| self.io("map", source))?,
+        };
         let word = map.half_word(header::GRANTS_MOVED);
         let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+        self.sleepers = Some(map);
         Ok(())
     }
 }

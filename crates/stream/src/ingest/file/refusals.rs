@@ -41,7 +41,7 @@ impl IngestFile {
     }
 
     /// The word in the file, as this agent or one before it has written it.
-    fn told(&mut self, at: usize) -> Result<u64, StreamError> {
+    pub(in super::super) fn told(&mut self, at: usize) -> Result<u64, StreamError> {
         if let Some(word) = self.told.get(&at) {
             return Ok(*word);
         }
