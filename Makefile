@@ -78,9 +78,11 @@ interference-evaluation: ## as root, a reader beside six checkpoint writers on a
 	$(CARGO) build --release --locked -p barograph --bin baro
 	$(PYTHON) scripts/interference_evaluation.py --publish $(ARGS)
 
-clarisse-evaluation: ## simulate policies of I/O scheduling; writes docs/evaluation/clarisse.md
+clarisse-evaluation: ## policies of I/O scheduling, simulated and with the agent; writes docs/evaluation/clarisse.md
 	mkdir -p target
+	$(CARGO) build --release --locked -p barograph -p barograph-libbaro
 	$(CARGO) run --release --locked -p barograph-lab --example clarisse > target/clarisse.md
+	$(PYTHON) scripts/schedule_evaluation.py >> target/clarisse.md
 	mv target/clarisse.md docs/evaluation/clarisse.md
 
 web: ## build the page into web/dist

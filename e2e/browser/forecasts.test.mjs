@@ -216,3 +216,20 @@ test("Doctor: with the control right, what controllers decided is drawn and said
     await section.screenshot({ path: join(SHOTS, "decisions.png") });
   });
 });
+
+test("Doctor: with the control right, whose turn it is to do I/O is drawn and said", async () => {
+  await visit("busy", `#control=${TOKEN}`, async (page) => {
+    await page.evaluate(() => (location.hash = "#/doctor"));
+    const section = page.locator(".phases");
+    await section.waitFor();
+    assert.match(await section.innerText(), /scratch: 1 at work, 1 waiting\./);
+    const rows = section.locator("tbody tr");
+    assert.equal(await rows.count(), 2);
+    assert.match(await rows.nth(0).innerText(), /climate, job 71 ada\s+granted\s+.* ago\s+4 GB|climate, job 71 ada\s+granted\s+.* ago\s+3\.7\d* GiB/);
+    assert.match(await rows.nth(1).innerText(), /sol\\u202ever grace\s+waiting\s+.* ago\s+0 B\s+–\s+by adaptive, 1 before it/);
+    const chart = section.getByRole("img");
+    assert.match(await chart.getAttribute("aria-label"), /scratch: when 2 applications waited and did I\/O in the last 5 min/);
+    assert.ok((await chart.locator("rect").count()) > 20);
+    await section.screenshot({ path: join(SHOTS, "phases.png") });
+  });
+});

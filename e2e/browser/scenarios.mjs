@@ -247,6 +247,19 @@ export function decisionsOf(scenario, start) {
   }).flat();
 }
 
+/** Phases of I/O in the busy node: two applications in turns, of which one waits. */
+export function phasesOf(scenario, start) {
+  if (scenario !== "busy") return [];
+  const at = (s) => Number(`${start + 900_000 - s * 1000}000000`);
+  const one = (more) => ({ id: 1, volume: "scratch", application: "climate", job: "71", user: "ada", processes: 1, state: "ended", share: 0, priority: 5, begun_ts: 0, started_ts: null, ended_ts: null, waited_s: 0, took_s: 0, declared_bytes: 8e9, done_bytes: 4e9, period_s: 40, policy: "", reason: "", ...more });
+  const open = [
+    one({ id: 40, state: "granted", share: 1, begun_ts: at(4), started_ts: at(3), policy: "adaptive", reason: "by adaptive" }),
+    one({ id: 41, application: "sol\u202ever", job: "", user: "grace", state: "waiting", processes: 16, begun_ts: at(2), done_bytes: 0, declared_bytes: null, policy: "adaptive", reason: "by adaptive, 1 before it" }),
+  ];
+  const ended = Array.from({ length: 12 }, (_, n) => one({ id: n, application: n % 2 ? "climate" : "sol\u202ever", job: n % 2 ? "71" : "", user: n % 2 ? "ada" : "grace", begun_ts: at(300 - n * 24), started_ts: at(294 - n * 24), ended_ts: at(280 - n * 24) }));
+  return [...open, ...ended];
+}
+
 /** Rows of the table `policies`. */
 export const policiesOf = () => [
   { name: "disks", streams: "disk.busy.ratio", kind: "error_bounded", error: "5 %", confidence: 0.9, stream: "disk.busy.ratio", labels: '{"device":"vda"}', source: "diskstats", interval_ns: 4e9, wait_ns: 2e9, said: "forecast", wrong_share: 0.031, looks: 211, looks_per_s: 0.25, saved_share: 0.75, reason: "the forecast holds for 4 s" },

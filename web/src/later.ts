@@ -5,3 +5,4 @@ export { Absent } from "./view/absent";
 export { Bandwidths } from "./view/bandwidths";
 export { Decisions } from "./view/decisions";
 export { Events } from "./view/events";
+export { Phases } from "./view/phases";

@@ -5,7 +5,7 @@
 export { Fragment, jsx, jsxs } from "preact/jsx-runtime";
 export { useEffect } from "preact/hooks";
 export { signal } from "@preact/signals";
-export { commandAction, control, decisions, shownNode, sql } from "./data/api";
+export { commandAction, control, controlled, shownNode, sql } from "./data/api";
 export { beat, link, now } from "./data/feed";
 export { loader, Optional } from "./data/optional";
 export { labelsOf, number, rowsOf, text, time } from "./data/publications";

@@ -26,7 +26,7 @@ use crate::io_schedules::IoSchedules;
 use crate::policies::{Policies, WakeLoop};
 use crate::statements::{StatementStore, StatementTroubles};
 use crate::{AgentError, Config};
-use barograph_intake::{PhaseDesk, ScopeShared};
+use barograph_intake::{IngestCounts, PhaseDesk, ScopeShared};
 use barograph_recorder::{ForecastRoom, Forecasts, History, ScopeHistories, World, take_over};
 
 /// The directories of an agent, taken and read: nobody else has them.
@@ -55,6 +55,14 @@ pub(crate) struct AgentParts {
     pub sampling: LoopParts,
     /// Time at which the agent began, in ns since the epoch.
     pub started_ns: i64,
+}
+
+impl LoopParts {
+    /// The counts of the intake and the schedulers of volumes, which other parts share with the
+    /// loop.
+    pub(crate) fn intake(&self) -> (Arc<IngestCounts>, Arc<IoSchedules>) {
+        (Arc::clone(&self.ingest), Arc::clone(&self.schedules))
+    }
 }
 
 impl AgentDirectories {

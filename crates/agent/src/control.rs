@@ -328,6 +328,10 @@ impl Control for LoopControl {
         self.controllers.decisions(request, asker)
     }
 
+    fn phases(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
+        Ok(self.controllers.phases(request, asker))
+    }
+
     fn fire(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
         self.calls.fire(request, asker)
     }

@@ -31,7 +31,7 @@ use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::AgentError;
-use crate::io_schedules::{IoSchedules, PublishedPhases};
+use crate::io_schedules::{self, IoSchedules, PublishedPhases};
 pub use config::{ControlConfig, ControlModeConfig, ThresholdsConfig, WeightRights};
 use device::KernelTrees;
 use document::PublishedDecisions;
@@ -46,6 +46,8 @@ const DOCUMENT_NS: i64 = NS_PER_S;
 /// Most plans that one answer lists, and how many it lists if the asker does not say.
 const LISTED_MAX: usize = 200;
 const LISTED_DEFAULT: usize = 50;
+/// Most phases of I/O that one answer lists.
+const PHASES_MAX: usize = 1_000;
 
 /// The controllers of a node.
 pub(crate) struct Controllers {
@@ -128,6 +130,19 @@ impl Controllers {
         asker: &RequestSender,
     ) -> Result<Json, ControlFault> {
         self.shared.decisions(body, asker)
+    }
+
+    /// The phases of I/O that the asker may see: those that are not over, then the newest others.
+    pub(crate) fn phases(&self, body: &Json, asker: &RequestSender) -> Json {
+        let limit = body["limit"].as_u64().map_or(LISTED_DEFAULT, |limit| {
+            usize::try_from(limit).unwrap_or(PHASES_MAX).min(PHASES_MAX)
+        });
+        let of = (!asker.may_control).then_some(asker.uid);
+        let schedules = &self.shared.schedules;
+        json!({
+            "volumes": schedules.volumes(),
+            "phases": io_schedules::rows_of(schedules, of, limit),
+        })
     }
 
     fn wake(&self) {

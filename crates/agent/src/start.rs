@@ -117,8 +117,7 @@ impl Agent {
             history: Arc::clone(&parts.sampling.history),
             _lock: parts.lock,
         };
-        let ingest = Arc::clone(&parts.sampling.ingest);
-        let schedules = Arc::clone(&parts.sampling.schedules);
+        let intake = parts.sampling.intake();
         let cluster = parts.sampling.cluster.clone();
         let (ready, first_round) = sync_channel(1);
         agent.sampler = Some(start_sampler(
@@ -135,14 +134,7 @@ impl Agent {
         let insights = parts.cluster_insights;
         let control = (parts.statements, read, questions.clone(), insights.clone());
         let started_ns = parts.started_ns;
-        let engine = agent.serve(
-            &config,
-            &world.clock,
-            started_ns,
-            shared,
-            (ingest, schedules),
-            control,
-        )?;
+        let engine = agent.serve(&config, &world.clock, started_ns, shared, intake, control)?;
         if let Some(exports) = exports {
             let clock = Arc::clone(&world.clock);
             agent.exporter = Some(exports.start(agent.run_dir.clone(), clock)?);

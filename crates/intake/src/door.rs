@@ -1,6 +1,6 @@
-//! The door of the intake thread: the directory into which programs put their files, and the sockets
-//! on which they knock: one for news that may wait for the next round, one for phases of I/O, whose
-//! programs wait.
+//! The door of the intake thread: the directory into which programs put their files, and the
+//! sockets on which they knock: one for news that may wait for the next round, one for phases of
+//! I/O, whose programs wait.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};

@@ -7,6 +7,7 @@
 //! read in steps beside the rounds.
 
 mod documents;
+mod knocks;
 mod phases;
 mod step;
 
@@ -25,7 +26,7 @@ use super::closer::Closer;
 use super::config::ApplicationsConfig;
 use super::counts::IngestCounts;
 use super::directory::{FoundFile, IngestDirectory, is_named};
-use super::door::{Knocks, descriptors_for_processes};
+use super::door::descriptors_for_processes;
 use super::event_door::EventStreams;
 use super::identity::Instances;
 use super::process::{IntakeRound, LOOK_WORK, PROCESS_BYTES, PublishingProcess, TakeBuffer};
@@ -33,7 +34,7 @@ use super::rates::RecordRates;
 use super::roster::ProcessRoster;
 use super::scope::OpenScopes;
 use super::shares::Shares;
-use super::timing::{TickClock, after_rest};
+use super::timing::TickClock;
 use crate::call_streams::CallStreams;
 use barograph_call::Board;
 use barograph_stream::ScopeReader;
@@ -576,42 +577,6 @@ impl<'c> Intake<'c> {
             NextStep::At(until_ns.min(now_ns + rest_ns))
         } else {
             NextStep::AtOrKnock(until_ns)
-        }
-    }
-
-    /// Wakes the processes that have knocked. If there were so many that some were lost, checks all
-    /// sleeping processes for news.
-    fn hear(&mut self, knocks: Knocks) {
-        let mut strangers = Vec::new();
-        for incarnation in knocks.from {
-            if !self.roster.wake(incarnation) {
-                strangers.push(incarnation);
-            }
-        }
-        if !strangers.is_empty() && self.clock.monotonic_ns() >= self.directory.next_ns() {
-            // Searches for all new files, so that an older process, for example the parent of the
-            // one that knocked, gets its instance numbers first.
-            self.scan();
-        }
-        for incarnation in strangers {
-            if !self.roster.has(incarnation) {
-                self.welcome(incarnation);
-            }
-        }
-        self.is_deaf |= knocks.is_burst;
-        self.sweep();
-    }
-
-    /// Checks sleeping processes for news after knocks may have been lost.
-    fn sweep(&mut self) {
-        let begun_ns = self.clock.monotonic_ns();
-        if self.is_deaf && begun_ns >= self.next_sweep_ns {
-            self.is_deaf = false;
-            self.roster.begin_sweep();
-        }
-        if self.roster.is_sweeping() {
-            self.roster.sweep(SWEEP_MAX);
-            self.next_sweep_ns = after_rest(begun_ns, self.clock.monotonic_ns());
         }
     }
 }

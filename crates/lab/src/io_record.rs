@@ -1,5 +1,6 @@
-//! Phases of I/O as they were recorded (frames of `io.phase`), brought into the form in which they can be
-//! replayed under another policy: what each application computed and wrote, without what it waited.
+//! Phases of I/O as they were recorded (frames of `io.phase`), brought into the form in which they
+//! can be replayed under another policy: what each application computed and wrote, without what it
+//! waited.
 
 use std::collections::BTreeMap;
 

@@ -4,8 +4,8 @@
 //! ([`generate`]) or read from files of other programs ([`Trace::parse`]). [`replay`](mod@replay)
 //! lets a policy look at a trace at some ticks, and counts the cost of these looks and the share of
 //! time in which the policy's values between them were right. [`storage`] has applications compute
-//! and do I/O under a policy that schedules them; [`io_record`] has those that were recorded. Nothing here reads a clock or a file:
-//! bytes are arguments, results are plain data.
+//! and do I/O under a policy that schedules them; [`io_record`] has those that were recorded.
+//! Nothing here reads a clock or a file: bytes are arguments, results are plain data.
 
 pub mod accuracy;
 pub mod between;

@@ -54,6 +54,13 @@ pub trait Control: Send + Sync {
         request: &serde_json::Value,
         asker: &RequestSender,
     ) -> Result<serde_json::Value, ControlFault>;
+    /// The phases of I/O of the sender's user on scheduled volumes; of all users if the sender has
+    /// the right to control.
+    fn phases(
+        &self,
+        request: &serde_json::Value,
+        asker: &RequestSender,
+    ) -> Result<serde_json::Value, ControlFault>;
     /// Runs a read-only statement on nodes of the cluster, and waits for them for a bounded time.
     /// No name: all nodes that are known, this one included. Returns
     /// `{"columns": […], "rows": [[…]], "nodes": […]}`: the first column is the node, and `nodes`

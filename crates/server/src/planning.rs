@@ -1,6 +1,7 @@
 //! `/api/v1/control/…`: readers of arrays ask how much they should read, report what they got, and
-//! see what was decided. It stands alone for its access rights: a client with the right to control
-//! sees all decisions, and a client of `read.sock` plans and reports for its own user.
+//! see what was decided; others see who may do I/O. It stands alone for its access rights: a client
+//! with the right to control sees everything, and a client of `read.sock` plans, reports and sees
+//! for its own user.
 
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -59,6 +60,19 @@ pub(crate) async fn decisions(
     request: Request,
 ) -> HandlerAnswer {
     let ask: Ask = |control, body, asker| control.decisions(body, asker);
+    answer(app, (way.0, client.0, pid.0), request, ask).await
+}
+
+/// `POST /api/v1/control/phases`: the phases of I/O of the asker's user on scheduled volumes; all,
+/// for a client with the right to control. It is a POST for the same reason.
+pub(crate) async fn phases(
+    app: SharedApp,
+    way: Extension<AccessWay>,
+    client: Extension<ClientShare>,
+    pid: Extension<PeerPid>,
+    request: Request,
+) -> HandlerAnswer {
+    let ask: Ask = |control, body, asker| control.phases(body, asker);
     answer(app, (way.0, client.0, pid.0), request, ask).await
 }
 

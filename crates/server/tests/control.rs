@@ -259,6 +259,7 @@ fn programs_are_called_and_readers_plan_for_themselves_by_those_who_may() {
         "POST /api/v1/control/plan",
         "POST /api/v1/control/report",
         "POST /api/v1/control/decisions",
+        "POST /api/v1/control/phases",
     ] {
         are_asked_by_those_who_may(line);
     }

@@ -184,6 +184,10 @@ impl Control for FakeControl {
         self.fire(request, asker)
     }
 
+    fn phases(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
+        self.fire(request, asker)
+    }
+
     fn fire(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
         let kind = match request["name"].as_str() {
             Some("unknown") => ControlFaultKind::Unknown,

@@ -2,7 +2,7 @@
 // weight and error over the last reads, and the newest of them in words. It needs the control right,
 // since it tells what each user reads.
 
-import { control, decisions, loader, Note, now, signal, useEffect } from "../shared";
+import { control, controlled, loader, Note, now, signal, useEffect } from "../shared";
 import { readsOf } from "../data/decisions";
 import type { PlannedRead } from "../data/decisions";
 import type { Row } from "../data/publications";
@@ -22,7 +22,7 @@ const reads = signal<readonly PlannedRead[]>([]);
 const fault = signal("");
 
 const load = loader(async () => {
-  const rows = control.value === "" ? [] : (await decisions(READS_MAX)).decisions;
+  const rows = control.value === "" ? [] : (await controlled("decisions", READS_MAX))["decisions"];
   reads.value = readsOf(rows as readonly Row[], READS_MAX);
 }, fault);
 

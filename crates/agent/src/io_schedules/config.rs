@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use barograph_control::{
     AdaptiveConfig, MemberBounds, SchedulePolicy, SchedulerConfig, VolumeScheduler,
 };
-use barograph_model::ConfigError;
+use barograph_model::{ConfigError, Labels};
 use barograph_recorder::seconds;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -151,9 +151,11 @@ impl ScheduleConfig {
             return refused("schedule.volumes", count, "there may be 64 volumes at most");
         }
         for (name, volume) in &self.volumes {
-            let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('/');
-            if !is_name {
-                let reason = "the name of a volume has 1 to 64 bytes and is no path";
+            let is_label = Labels::new([("volume", &**name)]).is_ok();
+            let is_short = (1..=NAME_BYTES_MAX).contains(&name.len());
+            if !is_label || !is_short || name.starts_with('/') {
+                let reason =
+                    "the name of a volume has 1 to 64 bytes, can be a label, and is no path";
                 return refused("schedule.volumes", name.clone(), reason);
             }
             volume.check(name)?;

@@ -60,6 +60,18 @@ impl PublishedPhases {
     }
 }
 
+/// The rows of a user, or of all; those that are not over, then the others, newest first.
+pub(crate) fn rows_of(
+    schedules: &IoSchedules,
+    user: Option<Option<u32>>,
+    limit: usize,
+) -> Vec<IoPhasesRow> {
+    let mut rows = rows(schedules);
+    rows.retain(|(uid, _)| user.is_none_or(|user| user == Some(*uid)));
+    rows.truncate(limit);
+    with_users(rows).into_iter().map(|(_, row)| row).collect()
+}
+
 /// Adds the names of users, which are read from files: not under the lock of the desk.
 fn with_users(rows: Vec<(u32, IoPhasesRow)>) -> Vec<(u32, IoPhasesRow)> {
     let mut names: BTreeMap<u32, String> = BTreeMap::new();

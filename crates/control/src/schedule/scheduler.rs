@@ -40,7 +40,8 @@ pub struct SchedulerConfig {
     pub phases_max: usize,
     /// Most phases of one user at a time.
     pub phases_of_user_max: usize,
-    /// Whether [`IoScheduler::step`] alone plans, once for all that has happened since the last one.
+    /// Whether [`IoScheduler::step`] alone plans, once for all that has happened since the last
+    /// one.
     pub plans_in_steps: bool,
 }
 

@@ -10,8 +10,8 @@ use super::Intake;
 use crate::phases::{PhaseDesk, REPORT_WORK};
 use crate::process::PublishingProcess;
 
-/// Phases may be attended outside of rounds for one part in so many of the thread's time, so whoever
-/// knocks all the time does not keep it from the values of others.
+/// Phases may be attended outside of rounds for one part in so many of the thread's time, so
+/// whoever knocks all the time does not keep it from the values of others.
 const TIME_PARTS: i64 = 5;
 /// Time that may be saved for that: knocks that come together are attended together.
 const SAVED_NS_MAX: i64 = 5_000_000;

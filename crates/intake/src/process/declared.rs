@@ -317,11 +317,11 @@ impl PublishingProcess {
             Some(_) => labels.to_vec(),
             None => Vec::new(),
         };
-        let volume = volume_of(name, &labels);
         if identity.is_some() {
             self.readers.insert(reader);
         }
         self.publications.push(Publication {
+            volume: volume_of(name, &labels),
             identity,
             labels,
             reader,
@@ -329,7 +329,6 @@ impl PublishingProcess {
             waits: false,
             newest_frame: None,
             values: 0,
-            volume,
         });
         let at = self.publications.len() - 1;
         self.declare_frames(at, round);

@@ -58,9 +58,10 @@ pub(super) struct Replay {
 impl Replay {
     /// Runs the command.
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let is_share = |it: f64| (0.0..=100.0).contains(&it);
-        if !is_share(self.interference) || !(self.turn > 0.0 && self.turn <= 1e6) {
-            let text = "--interference must be 0 to 100, and --turn more than 0";
+        let is_possible =
+            (0.0..=100.0).contains(&self.interference) && (1e-3..=1e6).contains(&self.turn);
+        if !is_possible {
+            let text = "--interference must be 0 to 100, and --turn 0.001 to 1000000";
             return Err(Usage(text.into()).into());
         }
         let record = IoRecord::of(&self.frames()?);
