@@ -104,7 +104,7 @@ def test_one_after_the_other_and_everything_is_told(start: Start, program: Calla
     assert first.answer() == "granted 1.0"
     second.begin("b")
     eventually(lambda: states(agent) == [("first", "granted"), ("second", "waiting")], "one that waits")
-    told = agent.request("POST", "/api/v1/control/phases", "{}", "control").json
+    told = agent.request("POST", "/api/v1/control/phases", "{}", "control.sock").json
     assert (told["volumes"], [phase["state"] for phase in told["phases"]]) == (["scratch"], ["granted", "waiting"])
     # Over TCP, it needs the right to control.
     assert agent.request("POST", "/api/v1/control/phases", "{}").status == 401
