@@ -9,7 +9,7 @@
 //! without a grant, and says so.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use barograph_model::{Clock as _, Kind, NS_PER_S, ValueType};
@@ -37,8 +37,11 @@ const NOBODY_NS: i64 = NS_PER_S;
 
 /// The last number that a phase of this process got.
 static LAST: AtomicU64 = AtomicU64::new(0);
-/// The process that begins phases: those of its parent are not a child's to end.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+/// The process that begins phases, and in the lower half the last number before its first one:
+/// phases of its parent are not a child's to end.
+static OWNER: AtomicU64 = AtomicU64::new(0);
+const FIRST_BITS: u32 = 32;
+const FIRST_MASK: u64 = (1 << FIRST_BITS) - 1;
 /// Monotonic time before which no agent is looked for.
 static NOBODY_UNTIL_NS: AtomicI64 = AtomicI64::new(i64::MIN);
 
@@ -155,7 +158,7 @@ impl IoVolume {
         if self.publication.to_raw() == 0 || home::enter().is_err() {
             return (0, IoGrant::Off);
         }
-        OWNER.store(std::process::id(), Ordering::Relaxed);
+        own();
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         let declared = config.bytes.and_then(|bytes| i64::try_from(bytes).ok());
         let priority = config.priority.clamp(1, 10);
@@ -307,9 +310,21 @@ impl IoVolume {
     }
 }
 
+/// Makes the phases that begin from now on those of this process.
+fn own() {
+    let (us, owner) = (u64::from(std::process::id()), OWNER.load(Ordering::Relaxed));
+    if owner >> FIRST_BITS != us {
+        let first = LAST.load(Ordering::Relaxed) & FIRST_MASK;
+        let ours = us << FIRST_BITS | first;
+        // If it fails, another thread was first, and no number was given before that.
+        let _ = OWNER.compare_exchange(owner, ours, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
 /// Whether this process, and not its parent, has begun a phase.
 fn is_of_us(number: u64) -> bool {
-    number != 0 && OWNER.load(Ordering::Relaxed) == std::process::id()
+    let owner = OWNER.load(Ordering::Relaxed);
+    owner >> FIRST_BITS == u64::from(std::process::id()) && number > owner & FIRST_MASK
 }
 
 /// Whether nobody was there a moment ago.
