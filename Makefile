@@ -83,6 +83,7 @@ clarisse-evaluation: ## policies of I/O scheduling, simulated and with the agent
 	$(CARGO) build --release --locked -p barograph -p barograph-libbaro
 	$(CARGO) run --release --locked -p barograph-lab --example clarisse > target/clarisse.md
 	$(PYTHON) scripts/schedule_evaluation.py >> target/clarisse.md
+	$(CARGO) run --release --locked -p barograph-control --example scale >> target/clarisse.md
 	mv target/clarisse.md docs/evaluation/clarisse.md
 
 web: ## build the page into web/dist

@@ -106,6 +106,7 @@ def test_one_after_the_other_and_everything_is_told(start: Start, program: Calla
     eventually(lambda: states(agent) == [("first", "granted"), ("second", "waiting")], "one that waits")
     told = agent.request("POST", "/api/v1/control/phases", "{}", "control.sock").json
     assert (told["volumes"], [phase["state"] for phase in told["phases"]]) == (["scratch"], ["granted", "waiting"])
+    assert "I/O in turns: scratch (1 at work, 1 waiting)" in agent.out("doctor")
     # Over TCP, it needs the right to control.
     assert agent.request("POST", "/api/v1/control/phases", "{}").status == 401
     listed = agent.out("control", "phases", "--open")

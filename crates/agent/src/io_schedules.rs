@@ -70,6 +70,9 @@ pub(crate) struct VolumeState {
 pub(crate) struct IoSchedules {
     desk: Mutex<Desk>,
     clock: Arc<dyn Clock>,
+    /// Greatest priority of users other than root and this one.
+    priority_max: u8,
+    uid: u32,
 }
 
 impl IoSchedules {
@@ -86,7 +89,17 @@ impl IoSchedules {
                 ..Desk::default()
             }),
             clock: Arc::clone(clock),
+            priority_max: config.priority_max,
+            uid: rustix::process::geteuid().as_raw(),
         })
+    }
+
+    /// The greatest priority that a user may have.
+    fn priority_max(&self, uid: u32) -> u8 {
+        match uid == 0 || uid == self.uid {
+            true => u8::MAX,
+            false => self.priority_max,
+        }
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -161,7 +174,7 @@ impl PhaseDesk for IoSchedules {
                 },
                 application: key.1,
                 user: process.uid,
-                priority: report.priority,
+                priority: report.priority.min(self.priority_max(process.uid)),
                 bytes: report.bytes,
                 bytes_done: report.bytes_done,
             };
@@ -371,6 +384,27 @@ mod tests {
         schedules.step();
         assert_eq!(told(schedules.take_outcomes()), [(3, 1, go)]);
         assert_eq!(schedules.states()[0].counts.ended, 1);
+    }
+
+    #[test]
+    fn other_users_have_no_more_than_their_priority() {
+        let schedules = schedules(&[("scratch", "/scratch")]);
+        let ours = rustix::process::geteuid().as_raw();
+        for (number, uid) in [(1, ours), (2, ours + 1), (3, 0)] {
+            let process = PhaseProcess {
+                uid,
+                ..process(number, &format!("application {number}"), "")
+            };
+            let report = PhaseReport {
+                priority: 10,
+                ..report("scratch", 1, PhaseStage::Waiting)
+            };
+            schedules.report(&process, &[report]);
+        }
+        let desk = schedules.desk();
+        let phases = desk.volumes[0].scheduler.phases();
+        let priorities: Vec<u8> = phases.map(|it| it.phase.priority).collect();
+        assert_eq!(priorities, [10, 5, 10]);
     }
 
     #[test]

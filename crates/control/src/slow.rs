@@ -121,6 +121,13 @@ impl SlowServers {
         self.left_out
     }
 
+    /// Forgets what speaks against a server, for example since it was taken out of the map: if it
+    /// comes back, it is judged by what it does then.
+    pub fn forget(&mut self, server: ProcessId) {
+        self.suspicions.remove(&server);
+        self.times.retain(|(_, of), _| *of != server);
+    }
+
     /// Takes in a sample. If it is the first of a new window, the one before is judged, and a
     /// server that counts as slow is returned.
     pub fn observe(&mut self, sample: &ServerSample) -> Option<SlowServer> {

@@ -38,6 +38,9 @@ pub struct ScheduleConfig {
     pub processes_max: usize,
     /// The same for each user.
     pub processes_per_user_max: usize,
+    /// Greatest priority of phases of other users than root and the agent's own, 1 to 10: theirs
+    /// may ask for less, and more is brought down to it.
+    pub priority_max: u8,
     /// The volumes: `[schedule.volumes.scratch]`. I/O on others is not scheduled.
     pub volumes: BTreeMap<String, VolumeConfig>,
 }
@@ -96,6 +99,7 @@ impl Default for ScheduleConfig {
             phases_per_user_max: 256,
             processes_max: 4_096,
             processes_per_user_max: 1_024,
+            priority_max: 5,
             volumes: BTreeMap::new(),
         }
     }
@@ -145,6 +149,10 @@ impl ScheduleConfig {
             if !(1..=most).contains(&value) {
                 return refused(key, value.to_string(), &format!("it must be 1 to {most}"));
             }
+        }
+        if !(1..=10).contains(&self.priority_max) {
+            let priority = self.priority_max.to_string();
+            return refused("schedule.priority_max", priority, "it must be 1 to 10");
         }
         if self.volumes.len() > VOLUMES_MAX {
             let count = self.volumes.len().to_string();

@@ -15,8 +15,9 @@ use serde_json::{Map, Value as Json, json};
 use super::output::plain;
 use super::{Target, format, http, output};
 
-/// The path to which requests go.
+/// The paths to which requests go.
 const DECISIONS: &str = "/api/v1/control/decisions";
+const PHASES: &str = "/api/v1/control/phases";
 
 /// Arguments of `baro control`.
 #[derive(Args)]
@@ -74,17 +75,17 @@ impl Control {
 }
 
 /// Asks the agent, by the socket that this user may use.
-fn ask(run_dir: &RunDir, body: &Json) -> anyhow::Result<Json> {
+fn ask(run_dir: &RunDir, path: &str, body: &Json) -> anyhow::Result<Json> {
     let door = match run_dir.connect(AgentSocket::Control) {
         Ok(_) => AgentSocket::Control,
         Err(_) => AgentSocket::Read,
     };
-    http::post(run_dir, door, DECISIONS, body, http::ANSWER_WAIT)
+    http::post(run_dir, door, path, body, http::ANSWER_WAIT)
 }
 
 /// What controllers do here, in one line; empty without an agent that has any.
 pub(super) fn state_of_controllers(run_dir: &RunDir) -> String {
-    let Ok(answer) = ask(run_dir, &json!({ "limit": 1 })) else {
+    let Ok(answer) = ask(run_dir, DECISIONS, &json!({ "limit": 1 })) else {
         return String::new();
     };
     let text = |name: &str| plain(answer[name].as_str().unwrap_or_default()).into_owned();
@@ -98,9 +99,40 @@ pub(super) fn state_of_controllers(run_dir: &RunDir) -> String {
         Some(refused) => format!("; {refused} plans were refused, since one user asked too often"),
     };
     format!(
-        "\ncontrollers: {mode}; weights for {} (control.weights){refused}\n",
-        text("weights")
+        "\ncontrollers: {mode}; weights for {} (control.weights){refused}\n{}",
+        text("weights"),
+        state_of_schedules(run_dir)
     )
+}
+
+/// The volumes on which programs take turns, in one line; empty without any.
+fn state_of_schedules(run_dir: &RunDir) -> String {
+    let answer = ask(run_dir, PHASES, &json!({ "limit": 1_000 })).unwrap_or_default();
+    let volumes = answer["volumes"].as_array().map_or(&[][..], Vec::as_slice);
+    let phases = answer["phases"].as_array().map_or(&[][..], Vec::as_slice);
+    let of = |volume: &Json| {
+        let open = phases
+            .iter()
+            .filter(|phase| phase["volume"] == *volume && phase["ended_ts"].is_null());
+        let (waiting, at_work): (Vec<_>, Vec<_>) =
+            open.partition(|phase| phase["state"] == "waiting");
+        let name = plain(volume.as_str().unwrap_or_default()).into_owned();
+        format!(
+            "{name} ({} at work, {} waiting)",
+            at_work.len(),
+            waiting.len()
+        )
+    };
+    match volumes {
+        [] => String::new(),
+        volumes => {
+            let volumes: Vec<String> = volumes.iter().map(of).collect();
+            format!(
+                "I/O in turns: {} (baro control phases)\n",
+                volumes.join(", ")
+            )
+        }
+    }
 }
 
 fn rows(answer: &Json) -> anyhow::Result<Vec<DecisionsRow>> {
@@ -111,7 +143,7 @@ fn rows(answer: &Json) -> anyhow::Result<Vec<DecisionsRow>> {
 impl List {
     fn run(self) -> anyhow::Result<()> {
         let run_dir = self.target.run_dir();
-        let answer = ask(&run_dir, &json!({ "limit": self.limit }))?;
+        let answer = ask(&run_dir, DECISIONS, &json!({ "limit": self.limit }))?;
         if self.target.json {
             return output::print_json(&answer["decisions"]);
         }
@@ -157,7 +189,7 @@ impl List {
 impl One {
     fn run(self) -> anyhow::Result<()> {
         let run_dir = self.target.run_dir();
-        let answer = ask(&run_dir, &json!({ "id": self.id }))?;
+        let answer = ask(&run_dir, DECISIONS, &json!({ "id": self.id }))?;
         if self.target.json {
             return output::print_json(&answer["decisions"]);
         }

@@ -70,6 +70,46 @@ fn a_slow_server_is_found_soon_after_it_became_slow() {
 }
 
 #[test]
+fn a_server_that_was_away_is_judged_anew() {
+    let mut detector = SlowServers::new(SlowConfig::default());
+    let mut found = Vec::new();
+    let mut window = 0;
+    let mut serve = |detector: &mut SlowServers, factor: f64, windows: i64| {
+        let mut found = None;
+        for _ in 0..windows {
+            for sample in 0..SAMPLES {
+                for server in 0..4 {
+                    let slower = if server == 0 { factor } else { 1.0 };
+                    // The last of equal ones is the slowest, so server 0 is not by chance.
+                    let service_s = (1.0 + 0.01 * server as f64) * slower;
+                    let slow = detector.observe(&ServerSample {
+                        server,
+                        ts_ns: window * WINDOW_NS + sample * (WINDOW_NS / SAMPLES),
+                        load: 1,
+                        service_s,
+                    });
+                    found = found.or(slow);
+                }
+            }
+            window += 1;
+        }
+        found
+    };
+    found.extend(serve(&mut detector, 4.0, 12));
+    assert_eq!(found[0].server, 0);
+    let mut forgetful = detector.clone();
+    forgetful.forget(0);
+    // It is the slowest by chance, of almost equal ones.
+    assert!(serve(&mut forgetful, 1.05, 2).is_none());
+    assert!(serve(&mut detector, 1.05, 2).is_some(), "it is remembered");
+    assert_eq!(
+        serve(&mut forgetful, 4.0, 12).unwrap().server,
+        0,
+        "it is slow again"
+    );
+}
+
+#[test]
 fn equal_servers_are_not_called_slow_more_often_than_stated() {
     // Without a least ratio, so that chance alone decides.
     let mut alarms = 0;

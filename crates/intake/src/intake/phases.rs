@@ -39,7 +39,7 @@ impl IntakePhases {
     }
 
     /// Counts the time of work outside of a round.
-    fn spend(&mut self, begun_ns: i64, ended_ns: i64) {
+    pub(super) fn spend(&mut self, begun_ns: i64, ended_ns: i64) {
         let since_ns = ended_ns.saturating_sub(self.counted_ns).max(0);
         let saved_ns = self.left_ns.saturating_add(since_ns / TIME_PARTS);
         let took_ns = ended_ns.saturating_sub(begun_ns).max(0);

@@ -17,6 +17,7 @@ use barograph_stream::{RunDir, SystemClock};
 
 mod events;
 mod opening;
+mod phases;
 mod shares;
 mod steps;
 
