@@ -6,8 +6,8 @@
 //! `cargo run --release -p barograph-control --example scale [-- SERVERS]...`
 //!
 //! A server takes the same time for each block, and several times as long while it is loaded. A
-//! member writes its blocks to all servers of its map at once, and begins the next operation when all
-//! are done: so the slowest server decides, as in collective I/O. Processes talk by datagrams.
+//! member writes its blocks to all servers of its map at once, and begins the next operation when
+//! all are done: so the slowest server decides, as in collective I/O. Processes talk by datagrams.
 #![expect(
     clippy::disallowed_methods,
     reason = "real processes wait for each other and for time"
