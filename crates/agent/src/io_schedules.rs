@@ -127,7 +127,7 @@ impl IoSchedules {
                 waiting: volume.scheduler.phases().count().saturating_sub(granted),
                 granted,
                 load: scheduler.load(now_ns),
-                counts: scheduler.counts(),
+                counts: volume.scheduler.counts(),
             }
         };
         desk.volumes.iter().map(state).collect()

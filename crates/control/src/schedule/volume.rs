@@ -11,7 +11,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{BeginRefusal, IoPhase, IoScheduler, PhaseBegin, PhaseState, SchedulerConfig};
+use super::{
+    BeginRefusal, IoPhase, IoScheduler, PhaseBegin, PhaseState, SchedulerConfig, SchedulerCounts,
+};
 
 /// A phase of I/O of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,6 +147,8 @@ pub struct VolumeScheduler {
     of_users: BTreeMap<u32, usize>,
     bounds: MemberBounds,
     ended: VecDeque<EndedPhase>,
+    /// Phases of processes that were not scheduled, since there were too many processes.
+    refused: u64,
 }
 
 /// The bounds on processes at work in a volume.
@@ -172,6 +176,16 @@ impl VolumeScheduler {
             of_users: BTreeMap::new(),
             bounds,
             ended: VecDeque::new(),
+            refused: 0,
+        }
+    }
+
+    /// What has happened so far. Of processes that were refused, each counts.
+    pub fn counts(&self) -> SchedulerCounts {
+        let counts = self.scheduler.counts();
+        SchedulerCounts {
+            refused: counts.refused.saturating_add(self.refused),
+            ..counts
         }
     }
 
@@ -245,12 +259,15 @@ impl VolumeScheduler {
         report: &MemberReport,
         now_ns: i64,
     ) -> Result<(), BeginRefusal> {
-        if self.members.len() >= self.bounds.most {
-            return Err(BeginRefusal::TooMany);
-        }
         let of_user = self.of_users.get(&report.user).copied().unwrap_or(0);
-        if of_user >= self.bounds.of_user_most {
-            return Err(BeginRefusal::TooManyOfUser);
+        let refusal = match () {
+            () if self.members.len() >= self.bounds.most => Some(BeginRefusal::TooMany),
+            () if of_user >= self.bounds.of_user_most => Some(BeginRefusal::TooManyOfUser),
+            () => None,
+        };
+        if let Some(refusal) = refusal {
+            self.refused += 1;
+            return Err(refusal);
         }
         let key = (report.user, report.application);
         let phase = match self.open.get(&key) {
@@ -371,7 +388,7 @@ impl VolumeScheduler {
             self.open.remove(&group.key);
         }
         if self.ended.len() >= ENDED_MAX {
-            self.ended.pop_front();
+            self.forget_ended();
         }
         let (user, application) = group.key;
         self.ended.push_back(EndedPhase {
@@ -386,6 +403,22 @@ impl VolumeScheduler {
             was_alone: group.is_alone,
             has_expired,
         });
+    }
+
+    /// Forgets the oldest phase that is over of the user that has the most of them.
+    fn forget_ended(&mut self) {
+        let mut of_users: BTreeMap<u32, usize> = BTreeMap::new();
+        for phase in &self.ended {
+            *of_users.entry(phase.user).or_default() += 1;
+        }
+        let most = of_users.into_iter().max_by_key(|(_, count)| *count);
+        let oldest = self
+            .ended
+            .iter()
+            .position(|phase| most.is_some_and(|(user, _)| user == phase.user));
+        if let Some(oldest) = oldest {
+            self.ended.remove(oldest);
+        }
     }
 
     /// Notes the answers that have changed, and forgets phases whose leases were over.

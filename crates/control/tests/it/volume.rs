@@ -114,6 +114,7 @@ fn a_process_that_dies_leaves_its_grant_and_its_places() {
         volume.take_answers(),
         [(id(1, 51), MemberAnswer::Unscheduled)]
     );
+    assert_eq!(volume.counts().refused, 1);
     let other = MemberReport {
         user: 2_000,
         ..report(2, MemberStage::Waiting)
@@ -150,6 +151,23 @@ fn who_reports_to_be_at_work_twice_stops_for_others() {
         let last = answers.iter().rev().find(|(of, _)| *of == id(2, 1));
         assert_eq!(last.unwrap().1, expect, "{reports}");
     }
+}
+
+#[test]
+fn phases_that_are_over_are_remembered_of_each_user() {
+    let mut volume = volume(SchedulePolicy::Fcfs);
+    let of = |user: u32, stage| MemberReport {
+        user,
+        ..report(1, stage)
+    };
+    volume.report(id(1, 1), &of(1, MemberStage::Waiting), 0);
+    volume.report(id(1, 1), &of(1, MemberStage::Ended), S);
+    for phase in 0..1_000 {
+        volume.report(id(2, phase), &of(2, MemberStage::Waiting), 2 * S);
+        volume.report(id(2, phase), &of(2, MemberStage::Ended), 3 * S);
+    }
+    assert_eq!(volume.ended().count(), 256);
+    assert_eq!(volume.ended().next().unwrap().user, 1);
 }
 
 #[test]
