@@ -180,7 +180,7 @@ void baro_commit(void);
  *   baro_io_end(scratch, phase, checkpoint_bytes);
  *
  * Nobody is held up for ever: without an agent, or on a volume whose I/O is not scheduled, begin
- * returns at once; without an answer after a second; without a grant after wait_ms. All processes of
+ * returns at once; without an answer after two seconds; without a grant after wait_ms. All processes of
  * a job and application that begin have one grant. A phase ends with its process. */
 typedef struct baro_io_volume baro_io_volume_t;
 

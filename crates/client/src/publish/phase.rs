@@ -29,7 +29,7 @@ pub const IO_WAIT_DEFAULT: Duration = Duration::from_secs(60);
 pub const IO_PRIORITY_DEFAULT: u8 = 5;
 
 /// Longest wait for the first answer to a phase: who has none then is not scheduled.
-const ANSWER_NS_MAX: i64 = NS_PER_S;
+const ANSWER_NS_MAX: i64 = 2 * NS_PER_S;
 /// Time between two times at which a waiting phase says that it is there.
 const RENEW_NS: i64 = NS_PER_S / 2;
 /// For so long after nobody was there, no agent is looked for.
