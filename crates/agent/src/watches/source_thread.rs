@@ -27,6 +27,8 @@ const OPEN_AGAIN_NS: i64 = NS_PER_S;
 const TELL_NS: i64 = NS_PER_S;
 /// Time after which the configured collector is tried again where another one serves, in ns.
 const INSTEAD_NS: i64 = 60 * NS_PER_S;
+/// Longest time in which a thread that stops takes in what its source has noted, in ns.
+const FINISH_NS_MAX: i64 = NS_PER_S / 4;
 
 /// A running thread. Dropping it stops it, after it has handed over what it had collected.
 pub(super) struct SourceThread {
@@ -212,6 +214,21 @@ impl SourceLoop {
             let until_ns = wait.until_ns.min(self.tell_ns);
             let collector = wait.is_open.then(|| pump.collector());
             self.wait(collector, until_ns);
+        }
+        self.finish(&mut pump);
+    }
+
+    /// Takes in what the source has noted before the stop: a later life would find it, but not in
+    /// its order.
+    fn finish(&self, pump: &mut EventPump<DoorSink>) {
+        let clock = &self.shared.clock;
+        let until_ns = clock.monotonic_ns().saturating_add(FINISH_NS_MAX);
+        loop {
+            let now_ns = clock.monotonic_ns();
+            let wait = pump.step((clock.now_ns(), now_ns));
+            if wait.until_ns > now_ns || now_ns >= until_ns {
+                return;
+            }
         }
     }
 
