@@ -175,7 +175,9 @@ function bucketsOf(s, params) {
   const now = Date.now();
   const [from, to] = ["start", "stop"].map((name) => Number(params.get(name)) / 1e6);
   const fits = (step) => Math.floor((to - 1) / step) - Math.floor(from / step) + 1 <= Number(params.get("points"));
-  const step = params.has("step") ? Number(params.get("step").replace("ms", "")) : LADDER_S.map((seconds) => seconds * 1000).find(fits);
+  // Around midnight a short stretch may need steps of several days to be in one bucket.
+  const days = Array.from({ length: 1_000 }, (_, more) => (more + 2) * 86_400);
+  const step = params.has("step") ? Number(params.get("step").replace("ms", "")) : [...LADDER_S, ...days].map((seconds) => seconds * 1000).find(fits);
   const out = { name: s.name, labels: s.labels, node: "lab-3", unit: s.unit, kind: s.kind, interval_ns: s.interval_ms * 1e6, step_ns: step * 1e6, ts: [], count: [], held_ns: [], min: [], max: [], mean: [], last: [] };
   const kept = (t) => t > now - ARCHIVE_MS && t <= lookOf(s, now) && lives(s, t) && !OFF_MS.some(([before, until]) => t > now - before && t < now - until);
   for (let start = Math.floor(from / step) * step; start < to; start += step) {
