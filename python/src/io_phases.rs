@@ -122,10 +122,14 @@ impl IoPhase {
         if let Some(volume) = this.volume(py) {
             // Others of this program go on meanwhile.
             let (number, grant) = py.detach(|| volume.begin_raw(&this.config));
+            if let Err(error) = py.check_signals() {
+                // The block does not begin, so nothing else would end the phase.
+                py.detach(|| volume.end_raw(number, 0));
+                return Err(error);
+            }
             let mut state = this.state();
             (state.number, state.grant, state.bytes_done) = (number, Some(grant), 0);
         }
-        py.check_signals()?;
         Ok(slf)
     }
 

@@ -58,8 +58,8 @@ pub(crate) struct AgentParts {
 }
 
 impl LoopParts {
-    /// The counts of the intake and the schedulers of volumes, which other parts share with the
-    /// loop.
+    /// The counts of the intake and the schedulers of volumes: other parts of the agent share them
+    /// with the loop.
     pub(crate) fn intake(&self) -> (Arc<IngestCounts>, Arc<IoSchedules>) {
         (Arc::clone(&self.ingest), Arc::clone(&self.schedules))
     }

@@ -26,15 +26,15 @@ use std::time::Duration;
 use barograph_client::Observer;
 use barograph_intake::PhaseDesk as _;
 use barograph_model::{Clock, ControlFault, ControlFaultKind, NS_PER_S, RequestSender};
-use barograph_stream::RunDir;
+use barograph_stream::{DECISIONS_DOCUMENT, DecisionsRow, IO_PHASES_DOCUMENT, IoPhasesRow, RunDir};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::AgentError;
-use crate::io_schedules::{self, IoSchedules, PublishedPhases};
+use crate::io_schedules::{self, IoSchedules};
+use crate::reader_documents::ReaderDocuments;
 pub use config::{ControlConfig, ControlModeConfig, ThresholdsConfig, WeightRights};
 use device::KernelTrees;
-use document::PublishedDecisions;
 use readers::Readers;
 pub use weights::WEIGHTS_DIR;
 use weights::{EndedWeight, Weights};
@@ -79,9 +79,9 @@ struct ControlSteps {
     document_ns: i64,
     /// The number of changes that the document has; `None` before it is written first.
     told: Option<u64>,
-    published: PublishedDecisions,
+    published: ReaderDocuments<DecisionsRow>,
     phases_told: Option<u64>,
-    phases: PublishedPhases,
+    phases: ReaderDocuments<IoPhasesRow>,
 }
 
 impl Controllers {
@@ -256,18 +256,22 @@ impl ControlShared {
     /// Writes the documents of phases of I/O.
     fn tell_phases(&self, steps: &mut ControlSteps) {
         steps.phases_told = Some(self.schedules.changes());
-        steps
-            .phases
-            .publish(&self.run_dir, self.uid, &self.schedules);
+        let rows = io_schedules::rows_of_users(&self.schedules);
+        let document = (&self.run_dir, IO_PHASES_DOCUMENT);
+        let rows_max = io_schedules::ROWS_MAX;
+        steps.phases.publish(document, self.uid, rows, rows_max);
     }
 
     /// Writes the documents of decisions.
     fn tell(&self, steps: &mut ControlSteps) {
         let readers = self.readers();
         steps.told = Some(readers.changes);
-        let rows = steps.published.rows(&self.run_dir, self.uid, &readers);
+        let rows = document::all_rows(&readers);
         drop(readers);
-        steps.published.publish(&self.run_dir, rows);
+        let document = (&self.run_dir, DECISIONS_DOCUMENT);
+        steps
+            .published
+            .publish(document, self.uid, rows, usize::MAX);
     }
 
     /// The newest plans first, each with its rows.

@@ -21,7 +21,7 @@ use barograph_stream::Incarnation;
 use barograph_stream::ingest::{GrantState, PhaseStage};
 
 pub use config::{PolicyName, ScheduleConfig, VolumeConfig};
-pub(crate) use document::{PublishedPhases, rows_of};
+pub(crate) use document::{ROWS_MAX, rows_of, rows_of_users};
 
 /// Most applications whose names are kept; the names of others are not told.
 const NAMES_MAX: usize = 8_192;

@@ -39,6 +39,7 @@ mod node_questions;
 mod outlook;
 mod policies;
 mod query_nodes;
+mod reader_documents;
 mod recorded_events;
 mod reference;
 mod refusal;

@@ -1,11 +1,8 @@
 //! What is published of decisions: rows for SQL, for the command line and for the answers of the
 //! server.
 
-use std::collections::BTreeMap;
-
 use barograph_control::{Decision, DecisionOutcome, DecisionValue};
-use barograph_recorder::{publish, publish_private};
-use barograph_stream::{DECISIONS_DOCUMENT, DecisionsRow, RunDir, ScopeReader, user_name};
+use barograph_stream::{DecisionsRow, user_name};
 use serde_json::{Value as Json, json};
 
 use super::readers::{PlannedRead, Readers};
@@ -60,50 +57,9 @@ fn outcome(outcome: &DecisionOutcome) -> (&'static str, &str) {
     }
 }
 
-/// The documents of decisions as they were written last, by their readers; `None` is the agent's
-/// user, who also has those of users without a scope.
-#[derive(Default)]
-pub(super) struct PublishedDecisions {
-    told: RowsOfReaders,
-}
-
-/// Rows by those who may read them; `None` is the agent's user.
-pub(super) type RowsOfReaders = BTreeMap<Option<ScopeReader>, Vec<DecisionsRow>>;
-
-impl PublishedDecisions {
-    /// The rows as they are now, by those who may read them.
-    pub(super) fn rows(&self, run_dir: &RunDir, our_uid: u32, readers: &Readers) -> RowsOfReaders {
-        let mut now = RowsOfReaders::new();
-        now.entry(None).or_default();
-        // Readers whose last decision is gone are told so.
-        for reader in self.told.keys() {
-            now.entry(*reader).or_default();
-        }
-        for (uid, plan) in readers.plans(None) {
-            let reader = uid.filter(|uid| *uid != our_uid).map(ScopeReader::User);
-            // A scope begins with the first stream of its readers.
-            let reader = reader.filter(|it| run_dir.scope(&it.scope()).path().exists());
-            now.entry(reader).or_default().extend(rows(uid, plan));
-        }
-        now
-    }
-
-    /// Writes the documents that have changed.
-    pub(super) fn publish(&mut self, run_dir: &RunDir, now: RowsOfReaders) {
-        for (reader, rows) in &now {
-            if self.told.get(reader) == Some(rows) {
-                continue;
-            }
-            match reader {
-                None => publish_private(run_dir, DECISIONS_DOCUMENT, rows),
-                Some(reader) => {
-                    let dir = run_dir.scope(&reader.scope());
-                    if dir.path().exists() {
-                        publish(&dir, DECISIONS_DOCUMENT, rows);
-                    }
-                }
-            }
-        }
-        self.told = now;
-    }
+/// All rows, with their users; `None` is one that is not known.
+pub(super) fn all_rows(readers: &Readers) -> Vec<(Option<u32>, DecisionsRow)> {
+    let plans = readers.plans(None);
+    let of_plan = |(uid, plan)| rows(uid, plan).into_iter().map(move |row| (uid, row));
+    plans.flat_map(of_plan).collect()
 }

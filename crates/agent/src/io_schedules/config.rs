@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 const LEASE_SECONDS_MAX: f64 = 3_600.0;
 /// Longest turn, in seconds.
 const TURN_SECONDS_MAX: f64 = 3_600.0;
-/// Most volumes.
+/// Most volumes that are scheduled.
 const VOLUMES_MAX: usize = 64;
 /// Most bytes of the name of a volume.
 const NAME_BYTES_MAX: usize = 64;
@@ -29,8 +29,8 @@ pub struct ScheduleConfig {
     /// Time in seconds after which a phase of I/O of which nothing was heard is not waited for any
     /// more, 1 to 3600. The end of its process ends it at once.
     pub lease_seconds: f64,
-    /// Most phases of applications in a volume at a time, 1 to 10000. Those of others are not
-    /// scheduled.
+    /// Most phases of applications in a volume at a time, 1 to 10000. Further ones are not
+    /// scheduled, and counted.
     pub phases_max: usize,
     /// The same for each user.
     pub phases_per_user_max: usize,

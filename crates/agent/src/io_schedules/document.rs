@@ -3,61 +3,18 @@
 use std::collections::BTreeMap;
 
 use barograph_control::{EndedPhase, PhaseState, VolumePhase};
-use barograph_recorder::{publish, publish_private};
-use barograph_stream::{IO_PHASES_DOCUMENT, IoPhasesRow, RunDir, ScopeReader, user_name};
+use barograph_stream::{IoPhasesRow, user_name};
 
 use super::{ApplicationNames, Desk, IoSchedules, Volume};
 
 /// Most rows of a document: the phases that are not over, and then the newest of the others.
-const ROWS_MAX: usize = 2_000;
+pub(crate) const ROWS_MAX: usize = 2_000;
 const NS_PER_S: f64 = 1e9;
 
-/// Rows by those who may read them; `None` is the agent's user.
-type RowsOfReaders = BTreeMap<Option<ScopeReader>, Vec<IoPhasesRow>>;
-
-/// The documents of phases as they were written last.
-#[derive(Default)]
-pub(crate) struct PublishedPhases {
-    told: RowsOfReaders,
-}
-
-impl PublishedPhases {
-    /// Writes the documents that have changed.
-    pub(crate) fn publish(&mut self, run_dir: &RunDir, our_uid: u32, schedules: &IoSchedules) {
-        let rows = with_users(rows(schedules));
-        let mut now = RowsOfReaders::new();
-        now.entry(None).or_default();
-        // Readers whose last phase is gone are told so.
-        for reader in self.told.keys() {
-            now.entry(*reader).or_default();
-        }
-        for (uid, row) in rows {
-            let reader = Some(uid)
-                .filter(|uid| *uid != our_uid)
-                .map(ScopeReader::User);
-            // A scope begins with the first stream of its readers.
-            let reader = reader.filter(|it| run_dir.scope(&it.scope()).path().exists());
-            let of_reader = now.entry(reader).or_default();
-            if of_reader.len() < ROWS_MAX {
-                of_reader.push(row);
-            }
-        }
-        for (reader, rows) in &now {
-            if self.told.get(reader) == Some(rows) {
-                continue;
-            }
-            match reader {
-                None => publish_private(run_dir, IO_PHASES_DOCUMENT, rows),
-                Some(reader) => {
-                    let dir = run_dir.scope(&reader.scope());
-                    if dir.path().exists() {
-                        publish(&dir, IO_PHASES_DOCUMENT, rows);
-                    }
-                }
-            }
-        }
-        self.told = now;
-    }
+/// All rows for the documents of users, with their users.
+pub(crate) fn rows_of_users(schedules: &IoSchedules) -> Vec<(Option<u32>, IoPhasesRow)> {
+    let rows = with_users(rows(schedules)).into_iter();
+    rows.map(|(uid, row)| (Some(uid), row)).collect()
 }
 
 /// The rows of a user, or of all; those that are not over, then the others, newest first.
@@ -82,8 +39,8 @@ fn with_users(rows: Vec<(u32, IoPhasesRow)>) -> Vec<(u32, IoPhasesRow)> {
     named.collect()
 }
 
-/// The phases of all volumes, with their users: those that are not over, then the others, newest
-/// first.
+/// The phases of all volumes, with their users: those that are not over, and then the others, of
+/// which the newest is first.
 fn rows(schedules: &IoSchedules) -> Vec<(u32, IoPhasesRow)> {
     let monotonic_ns = schedules.clock.monotonic_ns();
     let ahead_ns = schedules.clock.now_ns().saturating_sub(monotonic_ns);

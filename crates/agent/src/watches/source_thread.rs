@@ -218,8 +218,8 @@ impl SourceLoop {
         self.finish(&mut pump);
     }
 
-    /// Takes in what the source has noted before the stop: a later life would find it, but not in
-    /// its order.
+    /// Takes in what the source has noted before the stop: a later life would find it, but not the
+    /// order in which it happened.
     fn finish(&self, pump: &mut EventPump<DoorSink>) {
         let clock = &self.shared.clock;
         let until_ns = clock.monotonic_ns().saturating_add(FINISH_NS_MAX);

@@ -146,6 +146,8 @@ pub struct IoScheduler {
     plan: SchedulePlan,
     /// Whether something has happened since the plan.
     is_stale: bool,
+    /// The number of plans so far.
+    plans: u64,
     last_id: u64,
     counts: SchedulerCounts,
 }
@@ -164,6 +166,7 @@ impl IoScheduler {
                 by: config.policy.name(),
             },
             is_stale: false,
+            plans: 0,
             last_id: 0,
             counts: SchedulerCounts::default(),
         }
@@ -172,6 +175,11 @@ impl IoScheduler {
     /// What has happened so far.
     pub fn counts(&self) -> SchedulerCounts {
         self.counts
+    }
+
+    /// The number of plans so far: while it stays, no phase has another state.
+    pub fn plans(&self) -> u64 {
+        self.plans
     }
 
     /// The plan that holds.
@@ -345,6 +353,7 @@ impl IoScheduler {
 
     fn replan(&mut self, now_ns: i64) {
         self.is_stale = false;
+        self.plans += 1;
         let phases: Vec<IoPhase> = self
             .phases
             .values()

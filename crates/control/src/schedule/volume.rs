@@ -149,6 +149,8 @@ pub struct VolumeScheduler {
     ended: VecDeque<EndedPhase>,
     /// Phases of processes that were not scheduled, since there were too many processes.
     refused: u64,
+    /// The number of the plan whose answers were noted; `None` after a report.
+    answered: Option<u64>,
 }
 
 /// The bounds on processes at work in a volume.
@@ -177,6 +179,7 @@ impl VolumeScheduler {
             bounds,
             ended: VecDeque::new(),
             refused: 0,
+            answered: None,
         }
     }
 
@@ -201,6 +204,7 @@ impl VolumeScheduler {
 
     /// Takes in a report of a process.
     pub fn report(&mut self, id: MemberId, report: &MemberReport, now_ns: i64) {
+        self.answered = None;
         match (report.stage, self.members.contains_key(&id)) {
             (MemberStage::Ended, true) => self.end(id, report.bytes_done, now_ns),
             // It ended before anything was heard of it, or twice.
@@ -231,7 +235,10 @@ impl VolumeScheduler {
     /// time of the next step.
     pub fn step(&mut self, now_ns: i64) -> Option<i64> {
         let next_ns = self.scheduler.step(now_ns);
-        self.answer(now_ns);
+        let plans = self.scheduler.plans();
+        if self.answered.replace(plans) != Some(plans) {
+            self.answer(now_ns);
+        }
         next_ns
     }
 

@@ -151,13 +151,11 @@ impl Intake<'_> {
         }
     }
 
-    /// Tells all processes that nobody answers from now on.
+    /// Tells all processes that nobody answers from now on. Those that wait find that out when they
+    /// ask again.
     pub(super) fn end_phases(&mut self) {
         for process in self.roster.iter_mut() {
             process.set_schedules(None);
-            if let Err(error) = process.wake_phases() {
-                debug!(%error, "a process is not told that its I/O is not scheduled any more");
-            }
         }
     }
 }
