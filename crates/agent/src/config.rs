@@ -233,6 +233,7 @@ impl Config {
         self.cluster.check(&self.node)?;
         self.control.check()?;
         self.schedule.check()?;
+        self.check_shared_volumes()?;
         if self.run_dir.as_os_str().is_empty() {
             self.run_dir = RunDir::default_path();
         }
@@ -246,6 +247,21 @@ impl Config {
             *probes = self.state_dir.join(PROBES_FILE);
         }
         Ok(self)
+    }
+
+    /// Fails if a volume is shared and no node may lead those that share it.
+    fn check_shared_volumes(&self) -> Result<(), ConfigError> {
+        let mut volumes = self.schedule.volumes.iter();
+        match volumes.find(|(_, volume)| volume.shared) {
+            Some((name, _)) if self.cluster.controllers.is_empty() => Err(ConfigError {
+                key: "schedule.volumes",
+                value: format!("{name}: shared"),
+                reason: "a leader gives the turns on it: name the nodes that may lead in \
+                         cluster.controllers"
+                    .into(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the configured insights by name. A statement without a name is left out with a

@@ -2,6 +2,7 @@
 //!
 //! It is apart from the fabric so that the fabric knows neither threads nor files of configuration.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_call::Board;
+use barograph_control::LEADERS_MAX;
 use barograph_fabric::security::{CREDENTIALS_DIR, Credentials, REVOCATION_LIST};
 use barograph_fabric::transport::{
     HELLO_VERSION, Hello, Transport as _, ZenohConfig, ZenohFault, ZenohTransport, ZenohWaker,
@@ -29,6 +31,7 @@ use tracing::warn;
 use crate::AgentError;
 use crate::actions::EventActions;
 use crate::aggregator::{AggregatorConfig, NodeHistories};
+use crate::agreement::AgreementDesk;
 use crate::cluster_insights::{ApplyInsights, ClusterInsightsDesk, SharedInsights};
 use crate::cluster_watch::ClusterState;
 use crate::node_calls::{NodeCallWorker, TakeAction};
@@ -82,6 +85,11 @@ pub struct ClusterConfig {
     /// rights that they say their callers have. This node must have a certificate then. Empty:
     /// none.
     pub calls_from: Vec<String>,
+    /// The nodes that may lead the controllers of all nodes, in this order; three or five of them,
+    /// since a leader needs more than half. The list must be the same on all nodes. The leader
+    /// gives programs of all nodes their turns on shared volumes (`schedule.volumes`). Nodes with
+    /// such a list must have certificates. Empty: none leads.
+    pub controllers: Vec<String>,
     /// Nodes whose insights of the cluster (`CREATE INSIGHT … ON CLUSTER`) this node takes, and
     /// computes if it has most of their inputs, as patterns such as `login*`; `[]` for none.
     /// Without this key they are taken from all nodes if this node has a certificate, and from none
@@ -120,6 +128,7 @@ impl Default for ClusterConfig {
             ring_bytes_max: 64 << 20,
             window_bytes: 512 << 10,
             calls_from: Vec::new(),
+            controllers: Vec::new(),
             insights_from: None,
             query_seconds: 5.0,
             death_seconds: 2.0,
@@ -154,6 +163,7 @@ impl ClusterConfig {
             );
         }
         self.aggregator.check()?;
+        self.check_controllers()?;
         for text in &self.mirror {
             if let Err(error) = barograph_model::Selector::parse(text) {
                 return refuse("cluster.mirror", text, error.to_string());
@@ -218,6 +228,40 @@ impl ClusterConfig {
         }))
     }
 
+    /// Fails if the nodes that may lead make no list, or nobody can prove to be one of them.
+    fn check_leaders(&self, transport: &ZenohTransport) -> Result<(), AgentError> {
+        if self.controllers.is_empty() || transport.certificate_expires_ns().is_some() {
+            return Ok(());
+        }
+        Err(AgentError::from(ConfigError {
+            key: "cluster.controllers",
+            value: self.controllers.join(", "),
+            reason:
+                "it needs certificates, because without them any user of the machine can be such \
+                     a node: `baro cluster init` and `baro cluster join` make them"
+                    .into(),
+        }))
+    }
+
+    fn check_controllers(&self) -> Result<(), AgentError> {
+        let names: BTreeSet<&String> = self.controllers.iter().collect();
+        let is_list = names.len() == self.controllers.len() && names.len() <= LEADERS_MAX;
+        let are_names = names.iter().all(|name| check_name(name).is_ok());
+        let reason = match () {
+            () if !is_list => format!("it must have at most {LEADERS_MAX} names, each once"),
+            () if !are_names => "these must be names of nodes".to_owned(),
+            () if !names.is_empty() && self.name.is_empty() => {
+                "it needs a cluster: cluster.name".to_owned()
+            }
+            () => return Ok(()),
+        };
+        Err(AgentError::from(ConfigError {
+            key: "cluster.controllers",
+            value: self.controllers.join(", "),
+            reason,
+        }))
+    }
+
     /// Fails if publications that only some users may read are to cross nodes although any user of
     /// the machine can be a node.
     fn check_publications(&self, transport: &ZenohTransport) -> Result<(), AgentError> {
@@ -268,6 +312,8 @@ pub(crate) struct NodeServices {
     pub board: Option<Arc<Board>>,
     /// Takes the actions of other nodes in.
     pub actions: Option<Arc<EventActions>>,
+    /// The controllers of this node; `None` if it agrees on nothing with others.
+    pub agreement: Option<AgreementDesk>,
 }
 
 /// The threads of the fabric. Dropping it ends this node's part in the cluster.
@@ -284,7 +330,7 @@ impl Fabric {
         node: &str,
         (run_dir, state_dir): (&RunDir, &Path),
         state: ClusterState,
-        services: NodeServices,
+        mut services: NodeServices,
         (archive, world): (&ArchiveConfig, &World),
     ) -> Result<Option<Self>, AgentError> {
         let clock = &world.clock;
@@ -306,6 +352,7 @@ impl Fabric {
         };
         let transport = config.join(hello, &credentials, list, clock)?;
         config.check_callers(&transport)?;
+        config.check_leaders(&transport)?;
         config.check_publications(&transport)?;
         revocations.kept = transport.revocation_list();
         let waker = transport.waker();
@@ -334,10 +381,15 @@ impl Fabric {
         };
         let from = config.insights_from(fabric.transport());
         let insights = ClusterInsightsDesk::new(insights, run_dir, &from, waker.clone());
+        let agreement = services.agreement.take();
+        if let Some(agreement) = &agreement {
+            agreement.wake_by(waker.clone());
+        }
         let desk = started.answer_others(config, node, services, clock)?;
         let shell = FabricShell {
             desk,
             insights,
+            agreement,
             fabric,
             cluster: config.name.clone(),
             peer_addresses: json!(config.peers),
@@ -417,6 +469,7 @@ impl Drop for Fabric {
 struct FabricShell {
     desk: NodeQuestionDesk,
     insights: ClusterInsightsDesk,
+    agreement: Option<AgreementDesk>,
     fabric: FabricNode<ZenohTransport>,
     cluster: String,
     /// The addresses of `cluster.peers`.
@@ -441,6 +494,9 @@ impl FabricShell {
             let now_ns = self.clock.now_ns();
             self.desk.step(&mut self.fabric, &mut self.insights, now_ns);
             let insights_ns = self.insights.step(&mut self.fabric, now_ns);
+            if let Some(agreement) = &self.agreement {
+                agreement.step(&mut self.fabric);
+            }
             let deadline_ns = self.fabric.step(now_ns).min(insights_ns);
             if self.fabric.subscriptions() != subscriptions {
                 subscriptions = self.fabric.subscriptions();
@@ -476,6 +532,14 @@ impl FabricShell {
         cluster["peer_addresses"] = self.peer_addresses.clone();
         cluster["insights_refused"] = json!(self.insights.refused());
         cluster["watches_refused"] = json!(self.insights.watches_refused());
+        if let Some(agreement) = &self.agreement {
+            let status = agreement.status();
+            cluster["leader"] = json!(status.leader);
+            cluster["leader_term"] = json!(status.term);
+            cluster["leader_fault"] = json!(status.fault);
+            cluster["nodes_led"] = json!(status.nodes);
+            cluster["words_dropped"] = json!(agreement.dropped());
+        }
         let transport = self.fabric.transport();
         cluster["certificate_expires_ts"] = json!(transport.certificate_expires_ns());
         cluster["fault"] = json!(transport.own_fault());

@@ -6,11 +6,12 @@
 
 mod config;
 mod document;
+mod relay;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use barograph_control::{
     MemberAnswer, MemberId, MemberReport, MemberStage, SchedulerCounts, VolumeScheduler,
@@ -22,6 +23,8 @@ use barograph_stream::ingest::{GrantState, PhaseStage};
 
 pub use config::{PolicyName, ScheduleConfig, VolumeConfig};
 pub(crate) use document::{ROWS_MAX, rows_of, rows_of_users};
+use relay::Relay;
+pub(crate) use relay::{RelayBatch, answer_word};
 
 /// Most applications whose names are kept; the names of others are not told.
 const NAMES_MAX: usize = 8_192;
@@ -41,11 +44,16 @@ struct Volume {
     name: String,
     path: PathBuf,
     scheduler: VolumeScheduler,
+    config: VolumeConfig,
+    /// Whether its phases are relayed to the leader of the cluster. Then the scheduler is used
+    /// where that is this node.
+    is_shared: bool,
 }
 
 #[derive(Default)]
 struct Desk {
     volumes: Vec<Volume>,
+    relay: Relay,
     names: BTreeMap<ApplicationKey, ApplicationNames>,
     /// Answers to phases on volumes that are not configured.
     unscheduled: Vec<PhaseOutcome>,
@@ -70,9 +78,10 @@ pub(crate) struct VolumeState {
 pub(crate) struct IoSchedules {
     desk: Mutex<Desk>,
     clock: Arc<dyn Clock>,
-    /// Greatest priority of users other than root and this one.
-    priority_max: u8,
+    config: ScheduleConfig,
     uid: u32,
+    /// Wakes the thread that relays phases of shared volumes.
+    relay_waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl IoSchedules {
@@ -82,6 +91,8 @@ impl IoSchedules {
             name: name.clone(),
             path: volume.path.clone(),
             scheduler: config.scheduler(volume),
+            config: volume.clone(),
+            is_shared: volume.shared,
         });
         Arc::new(Self {
             desk: Mutex::new(Desk {
@@ -89,16 +100,28 @@ impl IoSchedules {
                 ..Desk::default()
             }),
             clock: Arc::clone(clock),
-            priority_max: config.priority_max,
+            config: config.clone(),
             uid: rustix::process::geteuid().as_raw(),
+            relay_waker: OnceLock::new(),
         })
+    }
+
+    /// Has this called whenever there is something to relay.
+    pub(crate) fn wake_relay_by(&self, waker: impl Fn() + Send + Sync + 'static) {
+        let _ = self.relay_waker.set(Box::new(waker));
+    }
+
+    fn wake_relay(&self) {
+        if let Some(waker) = self.relay_waker.get() {
+            waker();
+        }
     }
 
     /// The greatest priority that a user may have.
     fn priority_max(&self, uid: u32) -> u8 {
         match uid == 0 || uid == self.uid {
             true => u8::MAX,
-            false => self.priority_max,
+            false => self.config.priority_max,
         }
     }
 
@@ -120,7 +143,10 @@ impl IoSchedules {
     pub(crate) fn states(&self) -> Vec<VolumeState> {
         let now_ns = self.clock.monotonic_ns();
         let desk = self.desk();
-        let state = |volume: &Volume| {
+        let state = |(at, volume): (usize, &Volume)| {
+            if volume.is_shared && !desk.relay.leads {
+                return desk.relay.state(at);
+            }
             let scheduler = volume.scheduler.scheduler();
             let granted = scheduler.current().grants.len();
             VolumeState {
@@ -130,7 +156,7 @@ impl IoSchedules {
                 counts: volume.scheduler.counts(),
             }
         };
-        desk.volumes.iter().map(state).collect()
+        desk.volumes.iter().enumerate().map(state).collect()
     }
 
     /// Number of changes so far.
@@ -147,7 +173,12 @@ impl PhaseDesk for IoSchedules {
     fn report(&self, process: &PhaseProcess, reports: &[PhaseReport]) {
         let now_ns = self.clock.monotonic_ns();
         let mut desk = self.desk();
-        let key = (process.uid, application(process));
+        let names = ApplicationNames {
+            application: process.application.clone(),
+            job: process.job.clone(),
+        };
+        let key = (process.uid, application_of(&names));
+        let mut is_relayed = false;
         for report in reports {
             let Some(volume) = desk.volume_of(&report.volume) else {
                 let outcome = PhaseOutcome {
@@ -178,9 +209,19 @@ impl PhaseDesk for IoSchedules {
                 bytes: report.bytes,
                 bytes_done: report.bytes_done,
             };
-            desk.volumes[volume].scheduler.report(member, &said, now_ns);
-            desk.name(key, process);
             desk.changes += 1;
+            if desk.volumes[volume].is_shared {
+                let within = (now_ns, self.config.bounds());
+                desk.relay.report((volume, member), &names, said, within);
+                is_relayed = true;
+                continue;
+            }
+            desk.volumes[volume].scheduler.report(member, &said, now_ns);
+            desk.name(key, names.clone());
+        }
+        drop(desk);
+        if is_relayed {
+            self.wake_relay();
         }
     }
 
@@ -188,16 +229,21 @@ impl PhaseDesk for IoSchedules {
         let now_ns = self.clock.monotonic_ns();
         let process = u128::from_le_bytes(incarnation.0);
         let mut desk = self.desk();
-        for volume in &mut desk.volumes {
+        for volume in desk.volumes.iter_mut().filter(|it| !it.is_shared) {
             volume.scheduler.leave(process, now_ns);
         }
         desk.changes += 1;
+        let is_relayed = desk.relay.leave(process);
+        drop(desk);
+        if is_relayed {
+            self.wake_relay();
+        }
     }
 
     fn step(&self) -> Option<i64> {
         let now_ns = self.clock.monotonic_ns();
         let mut desk = self.desk();
-        let steps = desk.volumes.iter_mut();
+        let steps = desk.volumes.iter_mut().filter(|it| !it.is_shared);
         steps
             .filter_map(|volume| volume.scheduler.step(now_ns))
             .min()
@@ -206,7 +252,8 @@ impl PhaseDesk for IoSchedules {
     fn take_outcomes(&self) -> Vec<PhaseOutcome> {
         let mut desk = self.desk();
         let mut outcomes = std::mem::take(&mut desk.unscheduled);
-        for volume in &mut desk.volumes {
+        outcomes.extend(desk.relay.take_outcomes());
+        for volume in desk.volumes.iter_mut().filter(|it| !it.is_shared) {
             let answers = volume.scheduler.take_answers();
             outcomes.extend(
                 answers
@@ -235,7 +282,7 @@ impl Desk {
     }
 
     /// Keeps the names of an application.
-    fn name(&mut self, key: ApplicationKey, process: &PhaseProcess) {
+    fn name(&mut self, key: ApplicationKey, names: ApplicationNames) {
         if self.names.contains_key(&key) {
             return;
         }
@@ -252,18 +299,14 @@ impl Desk {
             };
             self.names.retain(|key, _| is_used(key));
         }
-        let names = ApplicationNames {
-            application: process.application.clone(),
-            job: process.job.clone(),
-        };
         self.names.insert(key, names);
     }
 }
 
-/// The number of a process's application: processes of one job and application are one.
-fn application(process: &PhaseProcess) -> u64 {
+/// The number of an application: processes of one job and application are one.
+fn application_of(names: &ApplicationNames) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (&process.application, &process.job).hash(&mut hasher);
+    (&names.application, &names.job).hash(&mut hasher);
     hasher.finish()
 }
 

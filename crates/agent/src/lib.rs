@@ -12,6 +12,7 @@
 mod account;
 mod actions;
 mod aggregator;
+mod agreement;
 mod archive_watch;
 mod assemble;
 mod cluster_demand;

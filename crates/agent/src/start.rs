@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::actions::{AgentHost, EventActions, MarkBox};
+use crate::agreement::{Agreement, AgreementDesk, AgreementParts};
 use crate::assemble::{AgentDirectories, agent_document};
 use crate::cluster_insights::{ApplyInsights, SharedInsights};
 use crate::control::{LoopControl, ReadConfig};
@@ -65,6 +66,7 @@ pub struct Agent {
     rules: Option<DeclaredRules>,
     controllers: Option<Arc<Controllers>>,
     fabric: Option<Fabric>,
+    agreement: Option<Agreement>,
     control: Option<Arc<LoopControl>>,
     history: Arc<History>,
     _lock: AgentLock,
@@ -113,11 +115,13 @@ impl Agent {
             rules: None,
             controllers: None,
             fabric: None,
+            agreement: None,
             control: None,
             history: Arc::clone(&parts.sampling.history),
             _lock: parts.lock,
         };
         let intake = parts.sampling.intake();
+        let schedules = Arc::clone(&intake.1);
         let cluster = parts.sampling.cluster.clone();
         let (ready, first_round) = sync_channel(1);
         agent.sampler = Some(start_sampler(
@@ -139,6 +143,7 @@ impl Agent {
             let clock = Arc::clone(&world.clock);
             agent.exporter = Some(exports.start(agent.run_dir.clone(), clock)?);
         }
+        let agreement = agent.agree(&config, &schedules, &world.clock)?;
         agent.fabric = Fabric::start(
             &config.cluster,
             &config.node,
@@ -150,12 +155,35 @@ impl Agent {
                 engine,
                 board: agent.applications.as_ref().map(|a| Arc::clone(a.board())),
                 actions: agent.actions.clone(),
+                agreement,
             },
             (&with_event_columns(&config.archive), &world),
         )?;
         agent.publish_addresses(started_ns)?;
         info!(node = config.node, run_dir = %config.run_dir.display(), "ready");
         Ok(agent)
+    }
+
+    /// Starts the controllers that agree with those of other nodes, if there is a list of nodes
+    /// that may lead.
+    fn agree(
+        &mut self,
+        config: &Config,
+        schedules: &Arc<IoSchedules>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Option<AgreementDesk>, AgentError> {
+        if config.cluster.controllers.is_empty() {
+            return Ok(None);
+        }
+        let (agreement, desk) = Agreement::start(&AgreementParts {
+            nodes: (&self.node, &config.cluster.controllers),
+            state_dir: &self.state_dir,
+            run_dir: &self.run_dir,
+            schedules,
+            clock,
+        })?;
+        self.agreement = Some(agreement);
+        Ok(Some(desk))
     }
 
     /// The way to have the loop compute insights of the cluster.
@@ -330,6 +358,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         drop(self.fabric.take());
+        drop(self.agreement.take());
         if let Some(rules) = self.rules.take() {
             rules.stop();
         }

@@ -23,6 +23,7 @@ pub mod cgroup;
 mod decision;
 mod epoch;
 mod error;
+mod leadership;
 mod schedule;
 mod slow;
 mod weight;
@@ -43,6 +44,11 @@ pub use epoch::{
     OperationStart, ProcessId, ProcessWord, ServerAnswer, ServerMap,
 };
 pub use error::ControlError;
+pub use leadership::{
+    LEADERS_MAX, LeaderElection, LeaderRecord, LeaderReplica, LeaderTimes, LeaderWord,
+    LeadershipState, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RECORDS_MAX, ReplicaAnswer,
+    ReplicaRefusal, SaveEnd,
+};
 pub use schedule::{
     AdaptiveConfig, ApplicationHistory, BeginRefusal, EndedPhase, IoPhase, IoScheduler,
     MemberAnswer, MemberBounds, MemberId, MemberReport, MemberStage, PhaseBegin, PhaseGrant,

@@ -7,6 +7,7 @@
 mod asked_questions;
 mod catch_up;
 mod config;
+mod control_words;
 mod demand;
 mod feed;
 mod feed_lane;
@@ -32,6 +33,7 @@ pub mod transport;
 
 pub use catch_up::CATCH_UPS_MAX;
 pub use config::NodeConfig;
+pub use control_words::WORD_BYTES_MAX;
 pub use demand::StreamDemand;
 pub use feed::{BEAT_NS, Feed};
 pub use feed_lane::FeedCounts;

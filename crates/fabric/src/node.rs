@@ -11,6 +11,7 @@ use barograph_stream::{NODES_DIR, PeersRow, RunDir, SegmentReader, SubscribersRo
 use serde::Serialize;
 
 use crate::config::NodeConfig;
+use crate::control_words::{ControlWords, is_word, word_message};
 use crate::demand::{StreamDemand, selectors_of};
 use crate::frame::is_of_samples;
 use crate::history::{DurableHistories, HistoryOpening};
@@ -51,6 +52,7 @@ pub struct FabricNode<T> {
     /// Number of the next feed: no two feeds of this node have the same.
     next_feed: u64,
     questions: Questions,
+    words: ControlWords,
     /// The histories of other nodes; `None` if this node keeps none.
     histories: Option<Box<dyn DurableHistories>>,
 }
@@ -137,6 +139,7 @@ impl<T: Transport> FabricNode<T> {
             tidied_ns: now_ns,
             next_feed: now_ns.unsigned_abs(),
             questions: Questions::new(now_ns.unsigned_abs()),
+            words: ControlWords::default(),
             histories: None,
         }
     }
@@ -292,7 +295,10 @@ impl<T: Transport> FabricNode<T> {
             past: feeds.past,
             lost: feeds.lost,
             unsent: carried.unsent,
-            unreceived: carried.unreceived + self.questions.refused() + self.refused_frames,
+            unreceived: carried.unreceived
+                + self.questions.refused()
+                + self.words.refused
+                + self.refused_frames,
             refused: self.publisher.refused(),
             catching_up,
             waiting,
@@ -388,6 +394,18 @@ impl<T: Transport> FabricNode<T> {
         let message = self.questions.answer(asked, outcome, now_ns);
         // An answer that is lost is asked for again.
         let _ = self.transport.send(&asked.from, message);
+    }
+
+    /// Sends a word of this node's controllers to those of another node. It may be lost; returns
+    /// whether it was handed over.
+    pub fn send_word(&mut self, to: &str, text: &str) -> bool {
+        let message = word_message(text);
+        message.is_some_and(|message| self.transport.send(to, message).is_ok())
+    }
+
+    /// The next word of the controllers of another node.
+    pub fn take_word(&mut self) -> Option<(Arc<str>, String)> {
+        self.words.take()
     }
 
     /// Ends this node's part in the cluster: its mirrors are closed and removed.
@@ -509,6 +527,9 @@ impl<T: Transport> FabricNode<T> {
                 let _ = self.transport.send(from, answer);
             }
             return;
+        }
+        if is_word(bytes) {
+            return self.words.receive(from, bytes);
         }
         if !is_of_samples(bytes) {
             // A subscriber that sends something else is taken for silent, and forgotten.

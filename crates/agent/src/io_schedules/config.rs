@@ -59,6 +59,9 @@ pub struct VolumeConfig {
     pub turn_seconds: f64,
     /// Most applications (`fair`) or sets of applications (`set-10`) at a time, 1 to 1000.
     pub at_once: usize,
+    /// Whether other nodes use it as well: then the leader of `cluster.controllers` gives the
+    /// programs of all nodes their turns.
+    pub shared: bool,
 }
 
 /// A policy of I/O scheduling.
@@ -113,6 +116,7 @@ impl Default for VolumeConfig {
             policy: PolicyName::default(),
             turn_seconds: 1.0,
             at_once: 2,
+            shared: false,
         }
     }
 }
@@ -184,11 +188,15 @@ impl ScheduleConfig {
             phases_of_user_max: self.phases_per_user_max,
             ..SchedulerConfig::new(volume.policy(), volume.bandwidth)
         };
-        let bounds = MemberBounds {
+        VolumeScheduler::new(config, self.bounds())
+    }
+
+    /// The bounds on processes in a volume.
+    pub(super) fn bounds(&self) -> MemberBounds {
+        MemberBounds {
             most: self.processes_max,
             of_user_most: self.processes_per_user_max,
-        };
-        VolumeScheduler::new(config, bounds)
+        }
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use barograph_control::{EndedPhase, PhaseState, VolumePhase};
+use barograph_control::{EndedPhase, MemberAnswer, MemberStage, PhaseState, VolumePhase};
 use barograph_stream::{IoPhasesRow, user_name};
 
+use super::relay::RelayedPhase;
 use super::{ApplicationNames, Desk, IoSchedules, Volume};
 
 /// Most rows of a document: the phases that are not over, and then the newest of the others.
@@ -59,7 +60,8 @@ fn rows(schedules: &IoSchedules) -> Vec<(u32, IoPhasesRow)> {
     });
     let mut over: Vec<_> = over.collect();
     over.sort_by_key(|(_, row)| std::cmp::Reverse(row.ended_ts));
-    open.chain(over).collect()
+    let relayed = times.relayed(&desk);
+    open.chain(relayed).chain(over).collect()
 }
 
 /// Why phases of a volume may go on or wait.
@@ -133,6 +135,54 @@ impl RowTimes {
             period_s: of.period.map(|period| period.seconds),
             policy: reasons.by.to_owned(),
             reason: reasons.text(phase),
+            ..IoPhasesRow::default()
+        }
+    }
+
+    /// The phases of this node on shared volumes, unless this node leads and has those of all.
+    fn relayed(&self, desk: &Desk) -> Vec<(u32, IoPhasesRow)> {
+        let mut groups: BTreeMap<_, Vec<&RelayedPhase>> = BTreeMap::new();
+        let phases = desk.relay.phases.values();
+        for phase in phases.filter(|it| it.said.stage != MemberStage::Ended && !desk.relay.leads) {
+            let of = (phase.volume, phase.said.user, phase.said.application);
+            groups.entry(of).or_default().push(phase);
+        }
+        let rows = groups.into_iter().map(|((volume, user, _), phases)| {
+            (user, self.relayed_row(&desk.volumes[volume], &phases))
+        });
+        rows.collect()
+    }
+
+    /// The row of the processes of an application that a leader schedules.
+    fn relayed_row(&self, volume: &Volume, phases: &[&RelayedPhase]) -> IoPhasesRow {
+        let share = phases.iter().filter_map(|it| match it.answer {
+            Some(MemberAnswer::Go { share }) => Some(share),
+            _ => None,
+        });
+        let share = share.reduce(f64::max);
+        let is_off = |it: &&RelayedPhase| it.answer == Some(MemberAnswer::Unscheduled);
+        let (state, reason) = match share {
+            Some(_) => ("granted", "by the leader of the cluster"),
+            None if phases.iter().any(is_off) => ("alone", "no leader of the cluster is heard"),
+            None => ("waiting", "for the leader of the cluster"),
+        };
+        let begun_ns = phases.iter().map(|it| it.begun_ns).min();
+        let names = phases
+            .first()
+            .map(|it| it.names.clone())
+            .unwrap_or_default();
+        let priority = phases.iter().map(|it| it.said.priority).max();
+        IoPhasesRow {
+            volume: volume.name.clone(),
+            application: names.application,
+            job: names.job,
+            processes: phases.len() as u64,
+            state: state.to_owned(),
+            share: share.unwrap_or(0.0),
+            priority: priority.unwrap_or_default().into(),
+            begun_ts: self.ts(begun_ns.unwrap_or_default()),
+            done_bytes: phases.iter().map(|it| it.said.bytes_done).sum(),
+            reason: reason.to_owned(),
             ..IoPhasesRow::default()
         }
     }

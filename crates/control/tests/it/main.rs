@@ -7,6 +7,7 @@ mod crash;
 mod epoch_model;
 mod epoch_system;
 mod epochs;
+mod leadership;
 mod leases;
 mod probes;
 mod random;

@@ -1,0 +1,268 @@
+//! Agreement between nodes: the election of a leader among `cluster.controllers`, and the turns
+//! that it gives to programs of all nodes on shared volumes (docs/design/0012-agreement.md).
+//!
+//! `core.rs` decides, as a step over words and times. This is its thread, and the ways between it,
+//! the fabric and the intake.
+
+mod core;
+mod replica_file;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_fabric::FabricNode;
+use barograph_fabric::transport::{Transport, ZenohWaker};
+use barograph_model::Clock;
+use barograph_stream::{Incarnation, RunDir};
+use tracing::warn;
+
+use crate::AgentError;
+use crate::io_schedules::IoSchedules;
+use core::AgreementCore;
+pub(crate) use core::AgreementStatus;
+use replica_file::ReplicaFile;
+pub(crate) use words::{AnswerWord, PhaseWord, REPORT_PARTS_MAX, process_of, process_text};
+
+/// Most words on their way from one thread to another.
+const WORDS_MAX: usize = 4_096;
+/// Longest time between two steps.
+const STEP_MAX: Duration = Duration::from_millis(500);
+
+/// What wakes the thread.
+enum Input {
+    /// A word of another node.
+    Word(Arc<str>, String),
+    /// There is something to relay, or the end is near.
+    Wake,
+}
+
+/// The controllers of a node, as a thread.
+pub(crate) struct Agreement {
+    shared: Arc<AgreementShared>,
+    inputs: SyncSender<Input>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct AgreementShared {
+    is_over: AtomicBool,
+    status: Mutex<AgreementStatus>,
+    /// Words that were not carried, since too many were on their way.
+    dropped: AtomicU64,
+    waker: Mutex<Option<ZenohWaker>>,
+}
+
+/// The side of the fabric's thread.
+pub(crate) struct AgreementDesk {
+    shared: Arc<AgreementShared>,
+    inputs: SyncSender<Input>,
+    outputs: Receiver<(String, String)>,
+}
+
+/// What a node needs to agree with others.
+pub(crate) struct AgreementParts<'a> {
+    /// The name of this node, and of those that may lead.
+    pub nodes: (&'a str, &'a [String]),
+    pub state_dir: &'a Path,
+    pub run_dir: &'a RunDir,
+    pub schedules: &'a Arc<IoSchedules>,
+    pub clock: &'a Arc<dyn Clock>,
+}
+
+impl Agreement {
+    /// Starts the thread. Returns it, and the desk by which it gets words and sends them.
+    pub(crate) fn start(parts: &AgreementParts<'_>) -> Result<(Self, AgreementDesk), AgentError> {
+        let shared = Arc::new(AgreementShared::default());
+        let (inputs, from_others) = sync_channel(WORDS_MAX);
+        let (outputs, to_fabric) = sync_channel(WORDS_MAX);
+        let life = parts.clock.now_ns().unsigned_abs();
+        let core = AgreementCore::new(
+            parts.nodes,
+            ReplicaFile::new(parts.state_dir),
+            parts.schedules,
+            (life, parts.clock.monotonic_ns()),
+        );
+        let shell = AgreementShell {
+            core,
+            inputs: from_others,
+            outputs,
+            shared: Arc::clone(&shared),
+            bell: PhaseBell::new(parts.run_dir),
+            clock: Arc::clone(parts.clock),
+        };
+        let thread = std::thread::Builder::new()
+            .name("baro-agreement".into())
+            .spawn(move || shell.run())
+            .map_err(AgentError::Thread)?;
+        let waker = inputs.clone();
+        // A thread that has much to do looks by itself.
+        parts
+            .schedules
+            .wake_relay_by(move || drop(waker.try_send(Input::Wake)));
+        let desk = AgreementDesk {
+            shared: Arc::clone(&shared),
+            inputs: inputs.clone(),
+            outputs: to_fabric,
+        };
+        let agreement = Self {
+            shared,
+            inputs,
+            thread: Some(thread),
+        };
+        Ok((agreement, desk))
+    }
+}
+
+impl Drop for Agreement {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        drop(self.inputs.try_send(Input::Wake));
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            warn!("the thread of the controllers had panicked");
+        }
+    }
+}
+
+impl AgreementDesk {
+    /// Has the fabric's thread woken when there are words to be sent.
+    pub(crate) fn wake_by(&self, waker: ZenohWaker) {
+        *self.shared.waker() = Some(waker);
+    }
+
+    /// Moves words between the fabric and the controllers.
+    pub(crate) fn step<T: Transport>(&self, fabric: &mut FabricNode<T>) {
+        while let Some((from, text)) = fabric.take_word() {
+            // Whoever needs an answer says it again.
+            if let Err(TrySendError::Full(_)) = self.inputs.try_send(Input::Word(from, text)) {
+                self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        while let Ok((to, text)) = self.outputs.try_recv() {
+            if !fabric.send_word(&to, &text) {
+                self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What is known of the leader.
+    pub(crate) fn status(&self) -> AgreementStatus {
+        let status = self.shared.status.lock();
+        status.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Words that were not carried.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl AgreementShared {
+    fn waker(&self) -> std::sync::MutexGuard<'_, Option<ZenohWaker>> {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct AgreementShell {
+    core: AgreementCore,
+    inputs: Receiver<Input>,
+    outputs: SyncSender<(String, String)>,
+    shared: Arc<AgreementShared>,
+    bell: PhaseBell,
+    clock: Arc<dyn Clock>,
+}
+
+impl AgreementShell {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a shell: it waits for words of other nodes, or for what is due"
+    )]
+    fn run(mut self) {
+        while !self.shared.is_over.load(Ordering::Acquire) {
+            let now_ns = self.clock.monotonic_ns();
+            let next_ns = self.core.step(now_ns);
+            self.send();
+            let wait_ns = next_ns.saturating_sub(now_ns).max(0).unsigned_abs();
+            let wait = Duration::from_nanos(wait_ns).min(STEP_MAX);
+            let mut input = match self.inputs.recv_timeout(wait) {
+                Ok(input) => Some(input),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            // What has come together is answered together.
+            for _ in 0..WORDS_MAX {
+                match input {
+                    Some(Input::Word(from, text)) => {
+                        let now_ns = self.clock.monotonic_ns();
+                        self.core.hear(&from, &text, now_ns);
+                    }
+                    Some(Input::Wake) => {}
+                    None => break,
+                }
+                input = self.inputs.try_recv().ok();
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        let mut has_sent = false;
+        for (to, word) in self.core.take_outputs() {
+            let Ok(text) = serde_json::to_string(&word) else {
+                continue;
+            };
+            match self.outputs.try_send((to, text)) {
+                Ok(()) => has_sent = true,
+                Err(_) => drop(self.shared.dropped.fetch_add(1, Ordering::Relaxed)),
+            }
+        }
+        if has_sent && let Some(waker) = &*self.shared.waker() {
+            waker.wake();
+        }
+        if let Some(process) = self.core.take_awaited() {
+            self.bell.ring(process);
+        }
+        let status = self.core.status();
+        let mut told = self.shared.status.lock();
+        if let Ok(told) = &mut told
+            && **told != status
+        {
+            **told = status;
+        }
+    }
+}
+
+/// The way to the intake: it writes answers when a process knocks, as which this does.
+struct PhaseBell {
+    socket: Option<UnixDatagram>,
+    door: std::path::PathBuf,
+}
+
+impl PhaseBell {
+    fn new(run_dir: &RunDir) -> Self {
+        let socket = UnixDatagram::unbound().and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        Self {
+            socket: socket.ok(),
+            door: run_dir.phases_socket(),
+        }
+    }
+
+    /// Has the intake look at a process, and write all answers. A knock that is lost is made up
+    /// for by the next round of the intake.
+    fn ring(&self, process: Incarnation) {
+        if let Some(socket) = &self.socket {
+            drop(socket.send_to(&process.0, &self.door));
+        }
+    }
+}
