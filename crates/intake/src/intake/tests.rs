@@ -104,6 +104,7 @@ fn live_in(
         histories: histories.clone(),
         world: world.clone(),
         phases: None,
+        maps: None,
     };
     let settings = ScopeSettings::new(&config, run_dir.clone(), shared);
     let state_dir = config.state_dir.clone();
