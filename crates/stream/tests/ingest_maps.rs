@@ -71,8 +71,8 @@ fn both_sides_find_what_the_other_has_stored() {
     assert_eq!(program.map_told(5), MapTold::Nothing);
     // Ends are counted once at most.
     assert_eq!(program.running_requests(5), 1);
-    assert_eq!(program.uncount_request(5, request), 0);
-    assert_eq!(program.uncount_request(5, request), 0);
+    assert_eq!(program.uncount_request(5, request), Some((7, 0)));
+    assert_eq!(program.uncount_request(5, request), None);
     assert_eq!(program.uncount_operation(2), 0);
     assert_eq!(program.uncount_operation(2), 0);
     let uses = both.file.map_uses().unwrap();
@@ -136,9 +136,9 @@ fn what_is_told_is_read_whole_while_it_changes() {
             }
             seen
         });
-        (2..2_000 * rounds() as u64).for_each(told);
+        (2..rounds(5_000, 500_000)).for_each(told);
         is_over.store(true, Ordering::Relaxed);
         reader.join().unwrap()
     });
-    assert!(seen > 0 || rounds() == 0);
+    assert!(seen > 0);
 }

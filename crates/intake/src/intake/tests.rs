@@ -16,6 +16,7 @@ use barograph_stream::ingest::{
 use barograph_stream::{RunDir, SystemClock};
 
 mod events;
+mod maps;
 mod opening;
 mod phases;
 mod shares;

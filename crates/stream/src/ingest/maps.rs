@@ -380,16 +380,16 @@ impl Producer {
         count_request(self.slot_words(slot, map_slot::EPOCHS, EPOCHS)?, epoch)
     }
 
-    /// Counts the end of a request. Returns how many are left of those with which it was counted.
+    /// Counts the end of a request. Returns the epoch as which it was counted, and how many of that
+    /// epoch are left; `None` if none was counted.
     #[inline]
-    pub fn uncount_request(&self, slot: u8, request: CountedRequest) -> u64 {
-        let words = self.slot_words(slot, map_slot::EPOCHS, EPOCHS);
-        let Some(word) = words.and_then(|words| words.get(usize::from(request.0))) else {
-            return 0;
-        };
+    pub fn uncount_request(&self, slot: u8, request: CountedRequest) -> Option<(u64, u64)> {
+        let words = self.slot_words(slot, map_slot::EPOCHS, EPOCHS)?;
+        let word = words.get(usize::from(request.0))?;
         let left = |word: u64| (word & COUNT_MASK > 0).then(|| word - 1);
         let before = word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, left);
-        before.map_or(0, |before| (before & COUNT_MASK) - 1)
+        let before = before.ok()?;
+        Some((before >> COUNT_BITS, (before & COUNT_MASK) - 1))
     }
 
     /// Number of requests at a server that have begun and not ended.

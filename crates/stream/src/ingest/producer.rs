@@ -223,6 +223,12 @@ impl Producer {
         self.map.is_retired()
     }
 
+    /// Whether the file is here and was not given up. It makes no system call.
+    #[inline]
+    pub fn is_usable(&self) -> bool {
+        self.map.is_usable()
+    }
+
     /// Gives up the file: the next put of each thread finds no room.
     pub fn retire(&self) {
         if self.map.is_ours() {
