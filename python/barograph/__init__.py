@@ -16,7 +16,8 @@ the agent is busy and after it restarts.
 
 A program can publish values of its own, and be called: :func:`publication`. Other programs call its
 handlers and set its knobs: :func:`fire`, :func:`set_knob`. It can say when it does much I/O, and wait
-for its turn: :func:`io_volume`. Arrays that are read as precisely as is
+for its turn: :func:`io_volume`. Operations at servers that come and go:
+:func:`server_map` and :func:`map_server`. Arrays that are read as precisely as is
 needed are in :mod:`barograph.progressive`.
 
 Names and labels may be given as a pattern with ``*`` and ``?``: ``disk.*{device=vd*}``; labels may
@@ -59,6 +60,7 @@ from barograph._calls import Fired, NodeFired
 from barograph._calls import fire as _fire
 from barograph._control import Control, ControlError
 from barograph._io import io_volume
+from barograph._maps import map_server, server_map
 from barograph._nodes import NodeRows, NodeState
 from barograph._nodes import ask as _ask_nodes
 from barograph._publication import Publication, ValueSpec, counter, gauge, publication, state
@@ -114,10 +116,12 @@ __all__ = [
     "latest",
     "expected",
     "latest_all",
+    "map_server",
     "nodes",
     "of_node",
     "progressive",
     "publication",
+    "server_map",
     "set_knob",
     "sql",
     "sql_on_nodes",

@@ -466,6 +466,79 @@ class IoPhase:
     def share(self) -> float | None:
         """The share of the volume that it has, 0 to 1; None without a grant."""
 
+@final
+class ServerMap:
+    """A map of servers at which the program does operations: see :func:`barograph.server_map`."""
+
+    def __new__(
+        cls,
+        name: str,
+        servers: list[int],
+        application: str,
+        run_dir: str | PathLike[str] | None,
+    ) -> Self: ...
+    @property
+    def error(self) -> str | None:
+        """The reason why nothing is published."""
+    def operation(self, *, wait: float | None = None) -> MapOperation:
+        """An operation at the servers, as a block, which begins when the operation may be done.
+
+        `wait` is the longest wait in seconds, 60 unless given.
+        """
+
+@final
+class MapOperation:
+    """An operation at the servers of a map, which begins and ends with its block."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+    def refused(self, fence: int) -> None:
+        """Notes that a server has refused the operation with a fence, for the end of the block.
+
+        Begin another one then: its epoch is not before the fence.
+        """
+    @property
+    def is_refused(self) -> bool:
+        """Whether a server has refused it."""
+    @property
+    def epoch(self) -> int | None:
+        """The epoch, which goes to the servers with each request; None outside of the block."""
+    @property
+    def servers(self) -> list[int] | None:
+        """The numbers of the servers, in order; None outside of the block."""
+    @property
+    def start(self) -> Literal["off", "current", "late"] | None:
+        """Why it has begun; None outside of the block.
+
+        ``off``: nobody keeps the map. ``late``: it has waited for as long as it wanted to, and
+        servers may refuse it.
+        """
+
+@final
+class MapServer:
+    """A server of a map: see :func:`barograph.map_server`."""
+
+    def __new__(
+        cls, name: str, number: int, application: str, run_dir: str | PathLike[str] | None
+    ) -> Self: ...
+    @property
+    def error(self) -> str | None:
+        """The reason why nothing is published."""
+    def serve(self, epoch: int) -> MapRequest:
+        """A request of an operation of an epoch, as a block. Look at its `fence` first."""
+
+@final
+class MapRequest:
+    """A request that a server serves, or refuses, as a block."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+    def done(self, bytes: int) -> None:
+        """Notes how many bytes it has read or written, for the end of the block."""
+    @property
+    def fence(self) -> int | None:
+        """The first epoch that is served, if the request is not. None if it is served."""
+
 class Publication:
     """A named set of values, and the frames in which they are put."""
 

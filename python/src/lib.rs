@@ -13,6 +13,7 @@ mod publication;
 mod reading;
 mod rows;
 mod sample;
+mod server_maps;
 mod stream;
 mod value;
 mod wait;
@@ -33,6 +34,10 @@ fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<events::Gap>()?;
     module.add_class::<io_phases::IoPhase>()?;
     module.add_class::<io_phases::IoVolume>()?;
+    module.add_class::<server_maps::MapOperation>()?;
+    module.add_class::<server_maps::MapRequest>()?;
+    module.add_class::<server_maps::MapServer>()?;
+    module.add_class::<server_maps::ServerMap>()?;
     module.add_class::<observer::Observer>()?;
     module.add_class::<observer::Status>()?;
     module.add_class::<observer::StreamInfo>()?;

@@ -107,6 +107,8 @@ impl AgentDirectories {
             histories: ScopeHistories::default(),
             world: world.clone(),
             phases: Some(desk),
+            // Programs are told that nobody keeps maps.
+            maps: None,
         };
         let is_clustered = !config.cluster.name.is_empty();
         let first_key = segment_config(config, incarnation).streams_max;

@@ -38,6 +38,7 @@ mod fork;
 mod home;
 mod knob;
 mod leftovers;
+mod maps;
 mod phase;
 mod place;
 mod poll;
@@ -56,6 +57,10 @@ pub use config::{BLOCK_TIME_DEFAULT, PublicationConfig, PublishConfig};
 pub use error::PublishError;
 pub(crate) use fork::watch as watch_forks;
 pub use knob::{Knob, KnobConfig, KnobValue};
+pub use maps::{
+    MAP_WAIT_DEFAULT, MapFenced, MapOperation, MapRequest, MapServer, MapStart, RawOperation,
+    RawRequest, SERVER_NUMBERS, ServerMap, ServerSet,
+};
 pub use phase::{IO_PRIORITY_DEFAULT, IO_WAIT_DEFAULT, IoGrant, IoPhase, IoPhaseConfig, IoVolume};
 pub use publisher::{Publication, Publisher};
 pub use value::ValueHandle;

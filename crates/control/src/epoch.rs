@@ -25,6 +25,7 @@ mod controller;
 mod dataset;
 mod member;
 mod server;
+mod told;
 
 use std::collections::BTreeSet;
 
@@ -32,6 +33,7 @@ pub use controller::{ChangeEnd, ChangeRefusal, ControllerOutput, EpochController
 pub use dataset::DatasetMap;
 pub use member::{EpochMember, MemberOutput, OperationStart};
 pub use server::{EpochServer, ServerAnswer};
+pub use told::{EpochStart, ToldEpochs};
 
 /// The number of a member or of a server, given by the caller.
 pub type ProcessId = u64;

@@ -40,8 +40,8 @@ pub use decision::{
 };
 pub use epoch::{
     ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,
-    EpochChange, EpochController, EpochMember, EpochRecord, EpochServer, EpochTimes, MemberOutput,
-    OperationStart, ProcessId, ProcessWord, ServerAnswer, ServerMap,
+    EpochChange, EpochController, EpochMember, EpochRecord, EpochServer, EpochStart, EpochTimes,
+    MemberOutput, OperationStart, ProcessId, ProcessWord, ServerAnswer, ServerMap, ToldEpochs,
 };
 pub use error::ControlError;
 pub use leadership::{

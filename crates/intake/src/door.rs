@@ -58,6 +58,23 @@ pub(crate) fn bell(door: &Path) -> std::io::Result<UnixDatagram> {
     Ok(bell)
 }
 
+/// Wakes the thread of the intake, so that it asks its desks what they have to tell.
+#[derive(Debug)]
+pub struct IntakeBell(UnixDatagram);
+
+impl IntakeBell {
+    /// A bell at the door of a run directory's agent, whose intake has been started.
+    pub fn of(run_dir: &RunDir) -> std::io::Result<Self> {
+        bell(&run_dir.ingest_socket()).map(Self)
+    }
+
+    /// Wakes the thread; it never waits. If the thread is at work, it asks at its next round.
+    pub fn ring(&self) {
+        // A full queue wakes it as well.
+        let _ = self.0.send(&[]);
+    }
+}
+
 impl KnockSocket {
     /// Opens the directory and the sockets to the users that may publish.
     pub(crate) fn open(run_dir: &RunDir, to_all: bool) -> Result<Self, IntakeError> {

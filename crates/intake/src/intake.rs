@@ -8,6 +8,7 @@
 
 mod documents;
 mod knocks;
+mod maps;
 mod phases;
 mod step;
 
@@ -38,6 +39,7 @@ use super::timing::TickClock;
 use crate::call_streams::CallStreams;
 use barograph_call::Board;
 use barograph_stream::ScopeReader;
+use maps::IntakeMaps;
 use phases::IntakePhases;
 pub(crate) use step::{IntakeEvent, IntakeParts, NextStep};
 use step::{IntakeStage, RoundEnd};
@@ -107,6 +109,7 @@ pub(crate) struct Intake<'c> {
     counts: Arc<IngestCounts>,
     takes: TakeBuffer,
     phases: IntakePhases,
+    maps: IntakeMaps,
 }
 
 /// Borrows the fields that a round needs, so that the other fields can be used beside it.
@@ -139,6 +142,7 @@ impl<'c> Intake<'c> {
         } = parts;
         let closer = Closer::new(&settings.shared.world.work);
         let phases = IntakePhases::new(settings.shared.phases.clone());
+        let maps = IntakeMaps::new(settings.shared.maps.clone());
         let directory = IngestDirectory::new(settings.run_dir.ingest_dir());
         let mut scopes = OpenScopes::new(settings, clock);
         scopes.reopen();
@@ -174,6 +178,7 @@ impl<'c> Intake<'c> {
             counts,
             takes: TakeBuffer::default(),
             phases,
+            maps,
         }
     }
 
@@ -403,6 +408,7 @@ impl<'c> Intake<'c> {
             end.has_more |= of_user.has_more;
         }
         self.answer_phases();
+        self.tell_maps();
         end.has_news |= self.end_round();
         end
     }
@@ -443,7 +449,7 @@ impl<'c> Intake<'c> {
         let attended = self.attend(&mut process, records_max);
         let is_over = attended.is_err() || {
             let is_quiet = process.quiet_ns(self.clock.monotonic_ns()) > AWAKE_NS;
-            process.is_over(is_quiet)
+            process.is_over(is_quiet) && !self.maps.holds(&process, self.clock.monotonic_ns())
         };
         if is_over {
             self.let_go(process, attended.is_ok());
@@ -498,6 +504,9 @@ impl<'c> Intake<'c> {
             work += again.work;
         }
         work += self.phases.report(process, is_quiet);
+        work += self
+            .maps
+            .report(process, is_quiet, self.clock.monotonic_ns());
         self.rates.used(process.uid(), records);
         if has_news {
             self.changed.extend(process.readers());
@@ -510,6 +519,7 @@ impl<'c> Intake<'c> {
     fn let_go(&mut self, mut process: Box<PublishingProcess>, is_sound: bool) {
         let incarnation = process.file().incarnation();
         self.phases.leave(&mut process);
+        self.maps.leave(&mut process);
         process.answer(&mut self.answers, &self.board);
         self.answers.tell_of(incarnation, &self.board);
         self.changed.extend(process.readers());
@@ -565,7 +575,7 @@ impl<'c> Intake<'c> {
             || self.roster.is_anyone_awake()
             || self.roster.is_sweeping();
         let mut until_ns = self.next_scan_ns().min(self.roster.next_look_ns());
-        until_ns = until_ns.min(self.phases.next_ns());
+        until_ns = until_ns.min(self.phases.next_ns()).min(self.maps.next_ns());
         if self.is_scan_due {
             until_ns = until_ns.min(self.directory.next_ns());
         }

@@ -19,6 +19,7 @@ mod identity;
 mod intake;
 mod ledger;
 mod leftovers;
+mod maps;
 mod newest;
 mod offers;
 mod phases;
@@ -47,10 +48,12 @@ use tracing::warn;
 pub use barograph_bridge::IngestFault;
 pub use config::{ApplicationsConfig, IntakeConfig};
 pub use counts::IngestCounts;
+pub use door::IntakeBell;
 use door::KnockSocket;
 pub use error::IntakeError;
 pub use event_door::{BatchLost, EventDoor, EventSource, EventsRecorded};
 use intake::{Intake, IntakeEvent, IntakeParts, NextStep};
+pub use maps::{MapDesk, MapOutcome, MapReport, MapRole, MapSample};
 pub use phases::{PhaseDesk, PhaseOutcome, PhaseProcess, PhaseReport};
 use scope::ScopeSettings;
 
@@ -67,6 +70,8 @@ pub struct ScopeShared {
     pub world: World,
     /// The desk for phases of I/O; without one they are recorded and not scheduled.
     pub phases: Option<Arc<dyn PhaseDesk>>,
+    /// The desk for server maps; without one, programs are told that nobody keeps them.
+    pub maps: Option<Arc<dyn MapDesk>>,
 }
 
 /// The thread that takes in what applications publish. Dropping it stops the thread after it has

@@ -4,6 +4,7 @@ mod about;
 mod called;
 mod cells;
 mod declared;
+mod maps;
 mod records;
 mod rows;
 mod takes;
@@ -20,6 +21,7 @@ use tracing::debug;
 use super::answers::CallAnswer;
 use super::counts::{IngestCounts, ProcessCounts};
 use super::identity::{Instances, PublicationIdentity};
+use super::maps::{MapNews, NamedMap};
 use super::offers::Offers;
 use super::phases::{PhaseNews, PhaseProcess};
 use super::scope::{OpenScopes, Scope};
@@ -72,6 +74,8 @@ struct Publication {
     values: u32,
     /// The volume, if its frames tell of phases of I/O.
     volume: Option<String>,
+    /// The map of servers that it names.
+    map: Option<NamedMap>,
 }
 
 /// A declared value.
@@ -159,6 +163,7 @@ pub(crate) struct PublishingProcess {
     reached: Vec<i64>,
     pub counts: ProcessCounts,
     phases: PhaseNews,
+    maps: MapNews,
     /// The values that earlier lives of the agent took in.
     taken: TakenMarks,
     /// [`OpenScopes::marks_read`] when `taken` was last read.
@@ -235,6 +240,7 @@ impl PublishingProcess {
             reached: Vec::new(),
             counts: ProcessCounts::default(),
             phases: PhaseNews::default(),
+            maps: MapNews::default(),
             taken: TakenMarks::default(),
             marks_known: 0,
             is_awake: true,

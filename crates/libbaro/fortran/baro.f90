@@ -48,6 +48,11 @@ module baro
   integer(c_int), parameter, public :: BARO_OK = 0, BARO_NOTHING = 1
   ! Why a phase of I/O may go on.
   integer(c_int), parameter, public :: BARO_IO_OFF = 0, BARO_IO_GRANTED = 1, BARO_IO_LATE = 2, BARO_IO_NO_AGENT = 3
+  ! Why an operation at the servers of a map has begun; the result of baro_map_serve_begin.
+  integer(c_int), parameter, public :: BARO_MAP_OFF = 0, BARO_MAP_CURRENT = 1, BARO_MAP_LATE = 2
+  integer(c_int), parameter, public :: BARO_MAP_SERVED = 0, BARO_MAP_FENCED = 1
+  ! Servers of a map have numbers below this one.
+  integer, parameter, public :: BARO_MAP_SERVERS = 1024
   ! Quality of a sample: how its value was obtained.
   integer(c_int), parameter, public :: BARO_MEASURED = 0, BARO_DERIVED = 1, BARO_PREDICTED = 2, BARO_RECONCILED = 3
 
@@ -96,6 +101,37 @@ module baro
     type(c_ptr) :: pointer = c_null_ptr
   end type
 
+  ! A map of servers at which the program does operations.
+  type, public :: baro_servers
+    private
+    type(c_ptr) :: pointer = c_null_ptr
+  end type
+
+  ! A server of a map.
+  type, public :: baro_server
+    private
+    type(c_ptr) :: pointer = c_null_ptr
+  end type
+
+  ! An operation at the servers of a map. The same layout as baro_map_operation_t of baro.h.
+  type, bind(C), public :: baro_operation
+    integer(c_int64_t) :: number = 0
+    ! The epoch, which goes to the servers with each request.
+    integer(c_int64_t) :: epoch = 0
+    ! BARO_MAP_OFF...
+    integer(c_int) :: start = 0
+    integer(c_int32_t) :: servers_count = 0
+    ! In order; those beyond servers_count mean nothing.
+    integer(c_int16_t) :: servers(BARO_MAP_SERVERS)
+  end type
+
+  ! A request that a server serves. The same layout as baro_map_request_t of baro.h.
+  type, bind(C), public :: baro_request
+    integer(c_int64_t) :: number = 0, begun_ns = 0, before = 0
+    ! The first epoch that is served, if the request is not.
+    integer(c_int64_t) :: fence = 0
+  end type
+
   ! A knob: a value that others may set.
   type, public :: baro_knob
     private
@@ -135,6 +171,8 @@ module baro
   public :: baro_declare_knob, baro_knob_real, baro_knob_int, baro_knob_logical, baro_fire, baro_set_knob
   public :: baro_open, baro_close, baro_is_enabled, baro_lost, baro_refused_count, baro_label
   public :: baro_io_volume, baro_io_volume_close, baro_io_begin, baro_io_step, baro_io_end
+  public :: baro_server_map, baro_server_map_close, baro_map_begin, baro_map_end, baro_map_refused
+  public :: baro_map_server, baro_map_server_close, baro_map_serve_begin, baro_map_serve_end
   public :: baro_publication, baro_value, baro_put, baro_put_json, baro_frame, baro_commit, baro_error
   public :: baro_node_open, baro_node_open_mirrored, baro_node_is_alive, baro_node_close, baro_latest, baro_latest_expected
   public :: baro_subscribe, baro_subscription_next, baro_subscription_close
@@ -268,6 +306,87 @@ contains
     integer(c_int64_t), intent(in) :: bytes_done
     integer(c_int) :: code
     code = c_baro_io_end(volume%pointer, phase, bytes_done)
+  end subroutine
+
+  ! Declares that this process does operations at the servers of a map, or finds the map again.
+  ! servers are the numbers of those that the program begins with.
+  function baro_server_map(publisher, name, servers) result(found)
+    type(baro_publisher), intent(in) :: publisher
+    character(len=*), intent(in) :: name
+    integer, intent(in) :: servers(:)
+    type(baro_servers) :: found
+    integer(c_int32_t) :: numbers(size(servers))
+    numbers = int(servers, c_int32_t)
+    found%pointer = c_baro_server_map(publisher%pointer, c_text(name), numbers, size(servers, kind=c_size_t))
+  end function
+
+  subroutine baro_server_map_close(map)
+    type(baro_servers), intent(inout) :: map
+    call c_baro_server_map_close(map%pointer)
+    map%pointer = c_null_ptr
+  end subroutine
+
+  ! Begins an operation, and returns when it may be done. wait_ms is the longest wait, 60,000 unless
+  ! given.
+  subroutine baro_map_begin(map, operation, wait_ms)
+    type(baro_servers), intent(in) :: map
+    type(baro_operation), intent(out) :: operation
+    integer(c_int64_t), intent(in), optional :: wait_ms
+    integer(c_int64_t) :: longest
+    integer(c_int) :: code
+    longest = 0_c_int64_t
+    if (present(wait_ms)) longest = wait_ms
+    code = c_baro_map_begin(map%pointer, longest, operation)
+  end subroutine
+
+  ! Ends an operation. To end one twice does no harm.
+  subroutine baro_map_end(map, operation)
+    type(baro_servers), intent(in) :: map
+    type(baro_operation), intent(inout) :: operation
+    integer(c_int) :: code
+    code = c_baro_map_end(map%pointer, operation)
+  end subroutine
+
+  ! Ends an operation that a server has refused with a fence: begin it again.
+  subroutine baro_map_refused(map, operation, fence)
+    type(baro_servers), intent(in) :: map
+    type(baro_operation), intent(inout) :: operation
+    integer(c_int64_t), intent(in) :: fence
+    integer(c_int) :: code
+    code = c_baro_map_refused(map%pointer, operation, fence)
+  end subroutine
+
+  ! Declares that this process is a server of a map, by its number.
+  function baro_map_server(publisher, name, number) result(found)
+    type(baro_publisher), intent(in) :: publisher
+    character(len=*), intent(in) :: name
+    integer, intent(in) :: number
+    type(baro_server) :: found
+    found%pointer = c_baro_map_server(publisher%pointer, c_text(name), int(number, c_int32_t))
+  end function
+
+  subroutine baro_map_server_close(server)
+    type(baro_server), intent(inout) :: server
+    call c_baro_map_server_close(server%pointer)
+    server%pointer = c_null_ptr
+  end subroutine
+
+  ! Begins to serve a request of an epoch: BARO_MAP_SERVED, or BARO_MAP_FENCED if the epoch is over.
+  function baro_map_serve_begin(server, epoch, request) result(answer)
+    type(baro_server), intent(in) :: server
+    integer(c_int64_t), intent(in) :: epoch
+    type(baro_request), intent(out) :: request
+    integer(c_int) :: answer
+    answer = c_baro_map_serve_begin(server%pointer, epoch, request)
+  end function
+
+  ! Ends a request of so many bytes.
+  subroutine baro_map_serve_end(server, request, bytes)
+    type(baro_server), intent(in) :: server
+    type(baro_request), intent(inout) :: request
+    integer(c_int64_t), intent(in) :: bytes
+    integer(c_int) :: code
+    code = c_baro_map_serve_end(server%pointer, request, bytes)
   end subroutine
 
   ! Declares a value, or finds it again. bytes_max is the longest text, JSON or array, in bytes:

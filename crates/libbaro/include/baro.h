@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 #define BARO_VERSION_MAJOR 1
-#define BARO_VERSION_MINOR 9
+#define BARO_VERSION_MINOR 10
 
 /* The library's version: major << 16 | minor. */
 uint32_t baro_version(void);
@@ -209,6 +209,90 @@ int baro_io_step(baro_io_volume_t *volume, uint64_t phase, uint64_t bytes_done, 
 int baro_io_end(baro_io_volume_t *volume, uint64_t phase, uint64_t bytes_done);
 /* The share of the volume that the agent has given a phase, 0 to 1; an error without a grant. */
 int baro_io_share(baro_io_volume_t *volume, uint64_t phase, double *share);
+
+/* ---- Server maps (since 1.10): a program does operations at servers that are added and taken out
+ *      while it runs, or is one of these servers (docs/guide/epochs.md) ----
+ *
+ *   baro_server_map_t *map = baro_server_map(b, "solver-io", servers, 8);
+ *   baro_map_operation_t op;
+ *   do {
+ *       baro_map_begin(map, 0, &op);
+ *       fence = write_blocks(op.epoch, op.servers, op.servers_count);
+ *   } while (fence != 0 && baro_map_refused(map, &op, fence) == BARO_OK);
+ *   baro_map_end(map, &op);
+ *
+ * A server is asked with the epoch of the operation, and answers with its fence if that is over:
+ *
+ *   baro_map_server_t *server = baro_map_server(b, "solver-io", 3);
+ *   if (baro_map_serve_begin(server, epoch, &request) == BARO_MAP_SERVED) {
+ *       store_block();
+ *       baro_map_serve_end(server, &request, bytes);
+ *   } else
+ *       answer_fenced(request.fence);
+ *
+ * Nobody is held up for ever: begin returns after wait_ms at the latest, and serve_begin after two
+ * seconds. Where no agent keeps the map its epoch is 0, and its servers are those that were declared.
+ * A process has at most 8 of these uses. From any thread; not from a signal handler. */
+typedef struct baro_server_map baro_server_map_t;
+typedef struct baro_map_server baro_map_server_t;
+
+/* Why an operation has begun. */
+enum {
+    BARO_MAP_OFF = 0,     /* nobody keeps the map, or nothing is published */
+    BARO_MAP_CURRENT = 1, /* in the epoch in force */
+    BARO_MAP_LATE = 2,    /* it has waited for wait_ms: servers may refuse it */
+};
+
+/* The result of baro_map_serve_begin. */
+enum {
+    BARO_MAP_SERVED = 0,
+    BARO_MAP_FENCED = 1,
+};
+
+/* Servers of a map have numbers below this one. */
+#define BARO_MAP_SERVERS 1024
+
+/* An operation that has begun. */
+typedef struct {
+    uint64_t number;
+    uint64_t epoch; /* goes to the servers with each request */
+    int start;
+    uint32_t servers_count;
+    uint16_t servers[BARO_MAP_SERVERS]; /* in order; those beyond servers_count mean nothing */
+} baro_map_operation_t;
+
+/* A request that is being served. */
+typedef struct {
+    uint64_t number;
+    int64_t begun_ns;
+    uint64_t before;
+    uint64_t fence; /* the first epoch that is served, if the request is not */
+} baro_map_request_t;
+
+/* Declares that this process does operations at the servers of a map, or finds the map again. servers
+ * are the numbers, below 1,024, of those that the program begins with: the first epoch of a map that is
+ * new, and what is used where nobody keeps the map. Returns null if it is refused. */
+baro_server_map_t *baro_server_map(baro_t *baro, const char *name, const uint32_t *servers, size_t count);
+void baro_server_map_close(baro_server_map_t *map);
+/* Begins an operation, and returns when it may be done: at once, unless the map is being changed.
+ * wait_ms is the longest wait, 0 for 60 seconds. The list of servers is copied into the operation. */
+int baro_map_begin(baro_server_map_t *map, uint64_t wait_ms, baro_map_operation_t *operation);
+/* Ends an operation. To end one twice does no harm. */
+int baro_map_end(baro_server_map_t *map, baro_map_operation_t *operation);
+/* Ends an operation that a server has refused with a fence: begin it again. The next one begins in an
+ * epoch that is not before that, as soon as it is in force. */
+int baro_map_refused(baro_server_map_t *map, baro_map_operation_t *operation, uint64_t fence);
+
+/* Declares that this process is a server of a map, by its number, or finds it again. */
+baro_map_server_t *baro_map_server(baro_t *baro, const char *name, uint32_t number);
+void baro_map_server_close(baro_map_server_t *server);
+/* Begins to serve a request of an operation of an epoch: BARO_MAP_SERVED, or BARO_MAP_FENCED if the
+ * epoch is over, or not known here yet. A server that no agent has told of a fence serves requests of
+ * epoch 0 alone, after it has waited for the agent for two seconds. */
+int baro_map_serve_begin(baro_map_server_t *server, uint64_t epoch, baro_map_request_t *request);
+/* Ends a request of so many bytes, which is a sample of the server's load. To end one twice does no
+ * harm. */
+int baro_map_serve_end(baro_map_server_t *server, baro_map_request_t *request, uint64_t bytes);
 
 /* ---- Being called: triggers run functions of this program, knobs are set by others ----
  *

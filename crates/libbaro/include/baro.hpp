@@ -16,6 +16,7 @@
 #define BARO_HPP
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "baro.h"
 
@@ -231,7 +233,6 @@ private:
     baro_publication_t handle_ = 0;
 };
 
-/// The publisher of this process; closed when the last object of this class ends.
 /// Why a phase of I/O may go on.
 enum class io_grant {
     off = BARO_IO_OFF,
@@ -304,6 +305,103 @@ private:
     std::unique_ptr<baro_io_volume_t, closer> volume_;
 };
 
+/// Why an operation at the servers of a map has begun.
+enum class map_start {
+    off = BARO_MAP_OFF,
+    current = BARO_MAP_CURRENT,
+    late = BARO_MAP_LATE,
+};
+
+/// An operation at the servers of a map. It ends when it is destroyed.
+class map_operation {
+public:
+    map_operation(baro_server_map_t *map, std::chrono::milliseconds wait) noexcept : map_(map)
+    {
+        operation_.number = operation_.epoch = 0;
+        operation_.start = BARO_MAP_OFF;
+        operation_.servers_count = 0;
+        baro_map_begin(map_, static_cast<std::uint64_t>(wait.count()), &operation_);
+    }
+    map_operation(const map_operation &) = delete;
+    map_operation &operator=(const map_operation &) = delete;
+    ~map_operation() { end(); }
+
+    /// The epoch, which goes to the servers with each request.
+    std::uint64_t epoch() const noexcept { return operation_.epoch; }
+    map_start start() const noexcept { return static_cast<map_start>(operation_.start); }
+    /// The numbers of its servers, in order.
+    std::size_t size() const noexcept { return operation_.servers_count; }
+    std::uint16_t operator[](std::size_t at) const noexcept { return operation_.servers[at]; }
+    std::vector<std::uint16_t> servers() const
+    {
+        return {operation_.servers, operation_.servers + operation_.servers_count};
+    }
+    /// Ends it before it is destroyed.
+    void end() noexcept { baro_map_end(map_, &operation_); }
+    /// Ends it, since a server has refused it with a fence: begin another one.
+    void refused(std::uint64_t fence) noexcept { baro_map_refused(map_, &operation_, fence); }
+
+private:
+    baro_server_map_t *map_;
+    baro_map_operation_t operation_;
+};
+
+/// A map of servers at which the program does operations; must live as long as these.
+class server_map {
+public:
+    explicit server_map(baro_server_map_t *map) noexcept : map_(map) {}
+    explicit operator bool() const noexcept { return map_ != nullptr; }
+
+    /// Begins an operation, and returns when it may be done. A wait of 0 is 60 seconds.
+    map_operation operation(std::chrono::milliseconds wait = {}) noexcept { return {map_.get(), wait}; }
+
+private:
+    struct closer {
+        void operator()(baro_server_map_t *map) const noexcept { baro_server_map_close(map); }
+    };
+    std::unique_ptr<baro_server_map_t, closer> map_;
+};
+
+/// A request that a server serves, or has refused. It ends when it is destroyed.
+class map_request {
+public:
+    map_request(baro_map_server_t *server, std::uint64_t epoch) noexcept
+        : server_(server), is_served_(baro_map_serve_begin(server, epoch, &request_) == BARO_MAP_SERVED)
+    {
+    }
+    map_request(const map_request &) = delete;
+    map_request &operator=(const map_request &) = delete;
+    ~map_request() { end(0); }
+
+    /// Whether it is served; otherwise answer with the fence.
+    explicit operator bool() const noexcept { return is_served_; }
+    std::uint64_t fence() const noexcept { return request_.fence; }
+    /// Ends it, which has read or written so many bytes.
+    void end(std::uint64_t bytes) noexcept { baro_map_serve_end(server_, &request_, bytes); }
+
+private:
+    baro_map_server_t *server_;
+    baro_map_request_t request_ = {};
+    bool is_served_;
+};
+
+/// A server of a map; must live as long as its requests.
+class map_server {
+public:
+    explicit map_server(baro_map_server_t *server) noexcept : server_(server) {}
+    explicit operator bool() const noexcept { return server_ != nullptr; }
+
+    /// Begins to serve a request of an epoch.
+    map_request serve(std::uint64_t epoch) noexcept { return {server_.get(), epoch}; }
+
+private:
+    struct closer {
+        void operator()(baro_map_server_t *server) const noexcept { baro_map_server_close(server); }
+    };
+    std::unique_ptr<baro_map_server_t, closer> server_;
+};
+
+/// The publisher of this process; closed when the last object of this class ends.
 class publisher {
 public:
     explicit publisher(const char *application = nullptr, const baro_config_t *config = nullptr) noexcept
@@ -329,6 +427,18 @@ public:
     baro::io_volume io_volume(const char *volume) noexcept
     {
         return baro::io_volume(baro_io_volume(baro_.get(), volume));
+    }
+
+    /// Declares that this process does operations at the servers of a map, with the numbers of those
+    /// that it begins with.
+    baro::server_map server_map(const char *name, const std::vector<std::uint32_t> &servers) noexcept
+    {
+        return baro::server_map(baro_server_map(baro_.get(), name, servers.data(), servers.size()));
+    }
+    /// Declares that this process is a server of a map.
+    baro::map_server map_server(const char *name, std::uint32_t number) noexcept
+    {
+        return baro::map_server(baro_map_server(baro_.get(), name, number));
     }
 
     /// Sets the handler `handler(const baro::call &)` of a trigger, which runs on the thread of

@@ -24,11 +24,12 @@ mod publish;
 mod put;
 mod query;
 mod read;
+mod server_maps;
 mod subscribe;
 
 /// The version of `baro.h` that this library implements: major in the upper half, minor in the
 /// lower. Within a major version, an older header works with a newer library.
-pub const VERSION: u32 = 1 << 16 | 9;
+pub const VERSION: u32 = 1 << 16 | 10;
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]

@@ -12,6 +12,7 @@ mod build;
 mod calls;
 mod events;
 mod guest;
+mod maps;
 mod phases;
 mod programs;
 mod shim;

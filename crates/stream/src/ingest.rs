@@ -14,6 +14,7 @@ mod file;
 mod grant;
 mod layout;
 mod make;
+mod maps;
 mod mark;
 mod memory;
 mod producer;
@@ -31,10 +32,15 @@ pub use grant::{
 };
 pub use layout::{
     APPLICATIONS_PREFIX, BLOB_BYTES_MAX, CELLS_AT, CELLS_MAX, FRAME_VALUE, GRANTS_MAX,
-    INGEST_VERSION_MAJOR, INGEST_VERSION_MINOR, LOSS_STREAM, LOST_STREAM, RING_RECORDS_DEFAULT,
-    RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT_MIN, RINGS_MAX, kind,
+    INGEST_VERSION_MAJOR, INGEST_VERSION_MINOR, LOSS_STREAM, LOST_STREAM, MAPS_MAX,
+    RING_RECORDS_DEFAULT, RING_RECORDS_MAX, RING_RECORDS_MIN, RINGS_DEFAULT_MIN, RINGS_MAX,
+    SERVER_NUMBERS, kind,
 };
 pub use make::ProducerConfig;
+pub use maps::{
+    CountedRequest, MAP_LABEL, MAP_PUBLICATION, MapState, MapTold, MapUse, MapWords, SERVER_LABEL,
+    SERVER_LOAD, SERVER_PUBLICATION, SERVER_SERVICE, ServerSet,
+};
 pub use mark::ForkMark;
 pub use producer::Producer;
 pub use ring::ThreadRing;

@@ -21,6 +21,7 @@ mod ingest_exercise;
 mod ingest_foreign;
 mod ingest_hammer;
 mod ingest_life;
+mod ingest_maps;
 mod ingest_positions;
 mod ingest_reference;
 mod ingest_specimen;

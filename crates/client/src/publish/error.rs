@@ -64,6 +64,14 @@ pub enum PublishError {
         /// The fault of the bounds.
         why: &'static str,
     },
+    /// The use of a map of servers is refused.
+    #[error("the map of servers {name} is refused: {why}")]
+    Map {
+        /// Name of the map.
+        name: String,
+        /// The fault.
+        why: &'static str,
+    },
     /// The thread of `listen` could not be started.
     #[error("no thread that listens can be started: {0}; poll() instead")]
     Thread(Arc<io::Error>),

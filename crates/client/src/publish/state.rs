@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use barograph_stream::RunDir;
-use barograph_stream::ingest::{IngestDeclaration, PublicationReaders};
+use barograph_stream::ingest::{IngestDeclaration, MAPS_MAX, PublicationReaders, ServerSet};
 
 use super::agent::Agent;
 use super::clock::monotonic_ns;
@@ -40,6 +40,7 @@ static STATE: Mutex<PublishState> = Mutex::new(PublishState {
     publications: Vec::new(),
     values: 0,
     streams: BTreeMap::new(),
+    maps: Vec::new(),
 });
 
 pub(super) struct PublishState {
@@ -58,6 +59,8 @@ pub(super) struct PublishState {
     values: u32,
     /// Meanings of each stream's name, in the order of the publications that have one of that name.
     streams: BTreeMap<String, Vec<Meaning>>,
+    /// The publications of the uses of server maps, and the servers of these, by slot.
+    maps: Vec<(u32, ServerSet)>,
 }
 
 enum Life {
@@ -132,6 +135,7 @@ pub(super) fn open(config: &PublishConfig) -> Result<u32, PublishError> {
             publications: Vec::new(),
             values: 0,
             streams: BTreeMap::new(),
+            maps: Vec::new(),
         };
     } else {
         state.check_place(config)?;
@@ -214,7 +218,11 @@ impl PublishState {
             Ok(run_dir) => run_dir,
             Err(_) => before.clone(),
         };
-        Process::make(&run_dir, config, generation, &self.declared)
+        let made = Process::make(&run_dir, config, generation, &self.declared)?;
+        for (slot, (publication, declared)) in (0..).zip(&self.maps) {
+            made.producer.use_map(slot, *publication, declared);
+        }
+        Ok(made)
     }
 
     fn take_up(&mut self, made: Process, lost: u64) {
@@ -409,6 +417,38 @@ impl PublishState {
     /// Whether exactly one publisher of this generation is open.
     pub(super) fn is_last(&self, generation: u32) -> bool {
         generation == self.generation && self.opens == 1
+    }
+
+    /// The slot of the use of a map that a publication names, and whether it is taken by this.
+    pub(super) fn use_map(
+        &mut self,
+        generation: u32,
+        publication: u32,
+        declared: &ServerSet,
+    ) -> Result<(u8, bool), PublishError> {
+        let process = self.process(generation)?;
+        let refused = |why| {
+            let of = self.publications.get(publication as usize);
+            let name = of.and_then(|of| of.labels.iter().find(|(name, _)| name == "map"));
+            let name = name.map_or_else(String::new, |(_, name)| name.clone());
+            PublishError::Map { name, why }
+        };
+        let known = self.maps.iter().position(|(of, _)| *of == publication);
+        if let Some(slot) = known {
+            return match self.maps[slot].1 == *declared {
+                true => Ok((slot as u8, false)),
+                false => Err(refused("this process has declared other servers of it")),
+            };
+        }
+        let slot = self.maps.len();
+        if slot >= MAPS_MAX {
+            return Err(refused("this process uses as many maps as it can"));
+        }
+        if !process.producer.use_map(slot as u8, publication, declared) {
+            return Err(refused("there is no memory for it"));
+        }
+        self.maps.push((publication, *declared));
+        Ok((slot as u8, true))
     }
 
     /// Declares a handler, of a publication or of the process.

@@ -222,6 +222,41 @@ pub(super) fn put_at_once(handle: u64, kind: u8, word: u64) -> bool {
     matches!(is_put, Ok(Some(true)))
 }
 
+/// The file of a generation, which is made if there is none: without a lock once this thread has
+/// seen it.
+#[inline]
+pub(super) fn process_of(generation: u32) -> Option<Arc<Process>> {
+    seen_process(generation).or_else(|| find_process(generation))
+}
+
+/// Like [`process_of`], if there is a file already.
+#[inline]
+pub(super) fn existing_process_of(generation: u32) -> Option<Arc<Process>> {
+    seen_process(generation).or_else(|| state::existing(generation))
+}
+
+#[inline]
+fn seen_process(generation: u32) -> Option<Arc<Process>> {
+    let seen = SEAT.try_with(|seat| seat.try_borrow().ok()?.process.upgrade());
+    let is_usable =
+        |process: &Arc<Process>| process.generation == generation && process.producer.is_usable();
+    seen.ok().flatten().filter(is_usable)
+}
+
+#[cold]
+fn find_process(generation: u32) -> Option<Arc<Process>> {
+    let process = state::process(generation).ok()?;
+    let _ = SEAT.try_with(|seat| {
+        let mut seat = seat.try_borrow_mut().ok()?;
+        // With a ring, it is the file of the ring.
+        if seat.ring.is_none() {
+            seat.process = Arc::downgrade(&process);
+        }
+        Some(())
+    });
+    Some(process)
+}
+
 /// Gives the ring back, with all its puts.
 pub(super) fn leave() {
     let _ = SEAT.try_with(|seat| seat.try_borrow_mut().map(|mut seat| seat.leave()));

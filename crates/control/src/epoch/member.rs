@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ControllerMessage, ControllerWord, ProcessWord, ServerMap};
+use super::{ControllerMessage, ControllerWord, EpochStart, ProcessWord, ServerMap, ToldEpochs};
 
 /// A process that does I/O.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,16 +74,16 @@ impl EpochMember {
     /// Begins an operation, or has it wait.
     pub fn begin(&mut self, operation: u64, now_ns: i64) -> OperationStart {
         self.suspended = self.suspended.filter(|it| it.until_ns > now_ns);
-        // Servers know of a later epoch: the map will come.
-        if self.fence > self.map.epoch {
-            return OperationStart::Later { at_ns: None };
+        let until_ns = self.suspended.map(|it| it.until_ns);
+        match self.told().start(self.fence, until_ns.is_some()) {
+            EpochStart::Now => {
+                self.running.insert(operation, self.map.epoch);
+                OperationStart::Now(self.map.clone())
+            }
+            EpochStart::Suspended => OperationStart::Later { at_ns: until_ns },
+            // Servers know of a later epoch: the map will come.
+            EpochStart::Behind => OperationStart::Later { at_ns: None },
         }
-        if let Some(suspension) = self.suspended {
-            let at_ns = Some(suspension.until_ns);
-            return OperationStart::Later { at_ns };
-        }
-        self.running.insert(operation, self.map.epoch);
-        OperationStart::Now(self.map.clone())
     }
 
     /// Ends an operation, done or not.
@@ -170,6 +170,15 @@ impl EpochMember {
     pub fn heartbeat(&self) -> ProcessWord {
         ProcessWord::Uses {
             epoch: self.map.epoch,
+        }
+    }
+
+    /// What it has been told, as far as that decides about operations.
+    fn told(&self) -> ToldEpochs {
+        ToldEpochs {
+            prepare: self.suspended.map_or(0, |it| it.epoch),
+            epoch: self.map.epoch,
+            fence: 0,
         }
     }
 

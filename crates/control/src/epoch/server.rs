@@ -1,6 +1,6 @@
 //! A server: it serves operations of its fence's epoch and of later ones.
 
-use super::{ControllerMessage, ControllerWord, ProcessWord};
+use super::{ControllerMessage, ControllerWord, ProcessWord, ToldEpochs};
 
 /// The fence of a server. It has to be on disk before a fence is answered: one that was
 /// forgotten by a restart would let old operations pass.
@@ -55,12 +55,12 @@ impl EpochServer {
         }
     }
 
-    /// Decides about an operation. It never moves the fence: whoever sends operations could else
-    /// shut out all others by an epoch that does not exist.
+    /// Decides about an operation.
     pub fn serve(&self, epoch: u64) -> ServerAnswer {
-        match epoch < self.fence {
-            true => ServerAnswer::Fenced { fence: self.fence },
-            false => ServerAnswer::Served,
-        }
+        let told = ToldEpochs {
+            fence: self.fence,
+            ..ToldEpochs::default()
+        };
+        told.serve(epoch)
     }
 }

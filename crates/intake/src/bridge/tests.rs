@@ -76,6 +76,7 @@ fn a_request_is_taken_over_several_rounds_and_answered_at_the_end() {
                 ..World::real()
             },
             phases: None,
+            maps: None,
         },
     );
     let board = Board::new(

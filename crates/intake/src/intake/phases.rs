@@ -111,6 +111,7 @@ impl Intake<'_> {
             }
         }
         self.answer_phases();
+        self.tell_maps();
         let ended_ns = self.clock.monotonic_ns();
         self.phases.spend(begun_ns, ended_ns);
     }

@@ -16,6 +16,7 @@ use barograph_stream::ingest::{
 use barograph_stream::{RunDir, SystemClock};
 
 mod events;
+mod maps;
 mod opening;
 mod phases;
 mod shares;
@@ -104,6 +105,7 @@ fn live_in(
         histories: histories.clone(),
         world: world.clone(),
         phases: None,
+        maps: None,
     };
     let settings = ScopeSettings::new(&config, run_dir.clone(), shared);
     let state_dir = config.state_dir.clone();

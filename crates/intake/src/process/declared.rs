@@ -13,6 +13,7 @@ use tracing::debug;
 
 use super::{DECLARATIONS_MAX, IntakeRound, Publication, PublishingProcess, Target};
 use crate::identity::{PROCESS, PublicationIdentity};
+use crate::maps::map_of;
 use crate::phases::volume_of;
 use crate::scope::NoStream;
 use crate::who::group_of;
@@ -132,6 +133,7 @@ impl PublishingProcess {
                     newest_frame: None,
                     values: 0,
                     volume: None,
+                    map: None,
                 });
             }
             IngestDeclaration::Value { .. } if self.targets.len() < self.values_max => {
@@ -322,6 +324,7 @@ impl PublishingProcess {
         }
         self.publications.push(Publication {
             volume: volume_of(name, &labels),
+            map: map_of(name, &labels),
             identity,
             labels,
             reader,

@@ -264,16 +264,22 @@ impl PublishingProcess {
                 publication_of.newest_frame = Some(number);
                 if let Some(volume) = &publication_of.volume {
                     self.phases.frame(ring, publication, volume, number);
+                } else if publication_of.map.is_some() {
+                    self.maps.frame(ring, publication);
                 }
             }
             return;
         }
         self.counts.values += 1;
-        if self.publications[publication].volume.is_some()
+        let publication_of = &self.publications[publication];
+        if (publication_of.volume.is_some() || publication_of.map.is_some())
             && let Some(target) = self.targets.get(series as usize)
         {
             let [name, ..] = &target.texts;
-            self.phases.value(ring, publication, name, value);
+            match publication_of.volume {
+                Some(_) => self.phases.value(ring, publication, name, value),
+                None => self.maps.value(ring, publication, name, value),
+            }
         }
         self.offers.note(series, ts, value);
         if let (Value::Text(text), Some(of)) = (value, self.targets.get(series as usize)) {

@@ -52,6 +52,11 @@ static void nulls(void)
     baro_table_free(NULL);
     CHECK(baro_table_rows(NULL) == 0 && baro_table_columns(NULL) == 0);
     CHECK(baro_table_name(NULL, 0) == NULL && baro_table_cell(NULL, 0, 0).type == BARO_NULL);
+    CHECK(baro_server_map(NULL, "a", NULL, 0) == NULL && baro_map_server(NULL, "a", 1) == NULL);
+    CHECK(baro_map_begin(NULL, 0, NULL) == BARO_E_ARGUMENT && baro_map_refused(NULL, NULL, 1) == BARO_E_ARGUMENT);
+    CHECK(baro_map_serve_begin(NULL, 0, NULL) == BARO_E_ARGUMENT);
+    baro_server_map_close(NULL);
+    baro_map_server_close(NULL);
     CHECK(baro_node_open("/nowhere") == NULL);
     CHECK(strstr(baro_error(), "/nowhere") != NULL);
 }

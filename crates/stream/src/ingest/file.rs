@@ -198,6 +198,11 @@ impl IngestFile {
         self.owner
     }
 
+    /// The number of rings for which the file has room.
+    pub(super) fn rings_max(&self) -> u32 {
+        self.rings_max
+    }
+
     /// Process id of the writer, as written in the file.
     pub fn pid(&self) -> u32 {
         self.pid
@@ -395,7 +400,7 @@ impl IngestFile {
 
     /// Reads bytes, all of them before anything that is read later: the kernel's loads for this
     /// call run on this processor, so the fence orders them like any others.
-    fn read(&self, bytes: &mut [u8], at: usize) -> Result<(), StreamError> {
+    pub(super) fn read(&self, bytes: &mut [u8], at: usize) -> Result<(), StreamError> {
         let read = self.file.read_exact_at(bytes, at as u64);
         fence(Ordering::Acquire);
         read.map_err(|e| self.io("read", e))

@@ -7,7 +7,7 @@ pub(super) const MAGIC: [u8; 8] = *b"BAROING\0";
 /// Major version of the format: files of another major version are refused.
 pub const INGEST_VERSION_MAJOR: u32 = 1;
 /// Minor version of the format: it grows with additions that older readers may ignore.
-pub const INGEST_VERSION_MINOR: u32 = 3;
+pub const INGEST_VERSION_MINOR: u32 = 4;
 
 pub(super) const HEADER_BYTES: usize = 4_096;
 /// Bytes of a ring's head: the producer's words, and from [`head::TAIL`] on the agent's.
@@ -34,10 +34,17 @@ pub const RING_RECORDS_MAX: u64 = 1 << 26;
 pub const BLOB_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the area for declarations.
 pub(super) const DECLARATIONS_BYTES: usize = 1 << 20;
+/// Bytes of that area that a program fills with declarations. The rest are the slots of server
+/// maps: agents that know none of those find room there that is not used.
+pub(super) const DECLARED_BYTES_MAX: usize = DECLARATIONS_BYTES - MAPS_MAX * map_slot::BYTES;
 /// A ring's writer reserves this part of the ring at a time (an eighth of the records).
 pub(super) const RESERVED_PARTS: u64 = 8;
 /// Number of phases of I/O of a process that can wait at the same time.
 pub const GRANTS_MAX: u64 = 16;
+/// Most uses of server maps of a process: as a member, or as one server.
+pub const MAPS_MAX: usize = 8;
+/// Servers of a map have numbers below this one.
+pub const SERVER_NUMBERS: u32 = 1_024;
 /// Offset of the cells: they are in the header, so that a program that writes nothing else needs
 /// one page.
 pub const CELLS_AT: usize = 512;
@@ -105,6 +112,28 @@ pub(super) mod header {
     /// The agent's words: one bit per value, set while the agent refuses that value; up to the end
     /// of the header.
     pub(crate) const REFUSED_BITS: usize = 2_080;
+}
+
+/// Offsets in the slot of a use of a server map.
+pub(super) mod map_slot {
+    /// Bytes of a slot.
+    pub(crate) const BYTES: usize = 512;
+    /// 1 more than the number of the publication that names the map; 0 while the slot is not used.
+    pub(crate) const PUBLICATION: usize = 0;
+    /// Number of operations of a member that have begun and not ended.
+    pub(crate) const RUNNING: usize = 8;
+    /// Number of operations of a member that wait.
+    pub(crate) const WAITING: usize = 16;
+    /// The greatest fence with which a server has refused an operation of the member.
+    pub(crate) const REFUSED: usize = 24;
+    /// Eight words with the requests that run at a server: the epoch, and in the lower 24 bits
+    /// their number.
+    pub(crate) const EPOCHS: usize = 64;
+    /// The servers that a member has declared: 1,024 bits.
+    pub(crate) const DECLARED: usize = 128;
+    /// The agent's words: state, prepared epoch, epoch in force, fence, 1,024 bits of servers, and
+    /// the check of all of these.
+    pub(crate) const TOLD: usize = 256;
 }
 
 /// The bit map of refused values in the header.
@@ -200,6 +229,16 @@ pub(super) const fn file_bytes(rings: u32, ring_records: u64) -> usize {
 /// Offset of the first ring.
 pub(super) const fn rings_at(rings: u32) -> usize {
     (declarations_at(rings) + DECLARATIONS_BYTES).next_multiple_of(HEADER_BYTES)
+}
+
+/// Offset of the slots of server maps: the end of the area for declarations.
+pub(super) const fn maps_at(rings: u32) -> usize {
+    declarations_at(rings) + DECLARED_BYTES_MAX
+}
+
+/// Offset of the slot of a use of a server map.
+pub(super) const fn map_slot_at(rings: u32, slot: u8) -> usize {
+    maps_at(rings) + slot as usize * map_slot::BYTES
 }
 
 /// Offset of the declarations. The heads are right after the header, so that one read covers both.

@@ -70,6 +70,15 @@ impl IngestMemory {
         self.cursors.mark() != CursorsMark::Wiped
     }
 
+    /// Whether the mapping exists, and its file was not given up.
+    #[inline]
+    pub(super) fn is_usable(&self) -> bool {
+        !matches!(
+            self.cursors.mark(),
+            CursorsMark::Wiped | CursorsMark::Retired
+        )
+    }
+
     /// Whether this process created the mapping: a forked child does not have it, and a child that
     /// shares our memory, as after `vfork`, must leave it alone.
     pub(super) fn is_ours(&self) -> bool {

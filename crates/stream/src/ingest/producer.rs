@@ -2,13 +2,13 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use barograph_model::Clock;
 
 use super::layout::{
-    self, BYTE_ORDER, DECLARATIONS_BYTES, EXTENSION, HEAD_BYTES, HEADER_BYTES,
+    self, BYTE_ORDER, DECLARATIONS_BYTES, DECLARED_BYTES_MAX, EXTENSION, HEAD_BYTES, HEADER_BYTES,
     INGEST_VERSION_MAJOR, INGEST_VERSION_MINOR, MAGIC, POSITION_MAX, RECORD_BYTES,
     RING_RECORDS_FIRST, declarations_at, file_bytes, head, header, refused_bits, ring_bytes,
     ring_state, rings_at, state,
@@ -134,7 +134,7 @@ impl Producer {
         let mut declared = lock(&self.declared);
         let at = declarations_at(self.config.rings_max) + *declared;
         let bytes = declaration.encode();
-        let fits = |bytes: &Vec<u8>| *declared + bytes.len() <= DECLARATIONS_BYTES;
+        let fits = |bytes: &Vec<u8>| *declared + bytes.len() <= DECLARED_BYTES_MAX;
         let Some(bytes) = bytes.filter(fits) else {
             self.count(header::UNDECLARED, 1);
             return false;
@@ -223,6 +223,12 @@ impl Producer {
         self.map.is_retired()
     }
 
+    /// Whether the file is here and was not given up. It makes no system call.
+    #[inline]
+    pub fn is_usable(&self) -> bool {
+        self.map.is_usable()
+    }
+
     /// Gives up the file: the next put of each thread finds no room.
     pub fn retire(&self) {
         if self.map.is_ours() {
@@ -294,6 +300,37 @@ impl Producer {
     /// A futex word of the file; `None` in a child.
     pub(super) fn half_word(&self, at: usize) -> Option<&AtomicU32> {
         self.map.is_here().then(|| self.map.half_word(at))
+    }
+
+    /// Words of the file; `None` in a child, or if they are not all inside.
+    #[inline]
+    pub(super) fn words(&self, at: usize, count: usize) -> Option<&[AtomicU64]> {
+        match self.map.is_here() {
+            true => self.map.words(at, count),
+            false => None,
+        }
+    }
+
+    /// Copies words into the file, which is this process's.
+    pub(super) fn words_in(&self, at: usize, words: &[u64]) {
+        self.map.words_in(at, words.iter().copied());
+    }
+
+    /// Stores a word after everything that was stored before.
+    pub(super) fn store(&self, at: usize, word: u64) {
+        self.map.set(at, word, Ordering::Release);
+    }
+
+    /// The number of rings for which the file has room.
+    pub(super) fn rings_max(&self) -> u32 {
+        self.config.rings_max
+    }
+
+    /// Reserves memory for the slots of server maps.
+    pub(super) fn reserve_maps(&self) -> bool {
+        let bytes = DECLARATIONS_BYTES - DECLARED_BYTES_MAX;
+        let at = layout::maps_at(self.config.rings_max);
+        self.map.reserve(at, bytes).is_ok()
     }
 
     fn count(&self, at: usize, more: u64) {

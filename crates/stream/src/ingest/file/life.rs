@@ -48,6 +48,13 @@ impl IngestFile {
         is_gone && !self.changes().is_ok_and(|changes| changes.in_rings)
     }
 
+    /// Whether the kernel says that the process is gone: its lock is free. Unlike
+    /// [`Self::is_orphan`], it is never a guess by the process's id, and what was put does not
+    /// matter.
+    pub fn has_surely_ended(&self) -> bool {
+        self.writer() == Writer::IsGone
+    }
+
     /// Whether there is anything that the last look did not see: one read, for files that seem to
     /// be idle. A file that cannot be read is worth a look.
     pub fn has_news(&self) -> bool {
