@@ -5,11 +5,14 @@
 //! the fabric and the intake.
 
 mod core;
+mod led_maps;
+pub(crate) mod map_requests;
 mod replica_file;
 #[cfg(test)]
 mod tests;
 mod words;
 
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,14 +23,18 @@ use std::time::Duration;
 
 use barograph_fabric::FabricNode;
 use barograph_fabric::transport::{Transport, ZenohWaker};
-use barograph_model::Clock;
+use barograph_intake::IntakeBell;
+use barograph_model::{Clock, ControlFault, ControlFaultKind};
 use barograph_stream::{Incarnation, RunDir};
 use tracing::warn;
 
 use crate::AgentError;
 use crate::io_schedules::IoSchedules;
-use core::AgreementCore;
+use crate::node_questions::fault;
+use crate::server_maps::{MapKey, ServerMaps};
 pub(crate) use core::AgreementStatus;
+use core::{AgreementCore, LeaderAnswer, LeaderQuestion};
+pub(crate) use led_maps::{LedMapRow, MapChange};
 use replica_file::ReplicaFile;
 pub(crate) use words::{AnswerWord, PhaseWord, REPORT_PARTS_MAX, process_of, process_text};
 
@@ -36,12 +43,72 @@ const WORDS_MAX: usize = 4_096;
 /// Longest time between two steps.
 const STEP_MAX: Duration = Duration::from_millis(500);
 
+/// Most questions to the leader that wait for their answers.
+const QUESTIONS_MAX: usize = 64;
+/// Longest wait for an answer of the leader, and time after which it is asked again.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+const ASK_AGAIN_NS: i64 = 500_000_000;
+
 /// What wakes the thread.
 enum Input {
+    /// A question of a client to the leader.
+    Ask(LeaderAsk),
     /// A word of another node.
     Word(Arc<str>, String),
     /// There is something to relay, or the end is near.
     Wake,
+}
+
+/// What a client asks of the leader.
+pub(crate) enum LeaderAsk {
+    /// A map is to be changed.
+    Change(MapKey, MapChange, SyncSender<LeaderAnswer>),
+    /// The maps of a user, or of all.
+    Maps(Option<u32>, SyncSender<LeaderAnswer>),
+}
+
+/// The way from clients to the leader.
+#[derive(Clone)]
+pub(crate) struct LeaderQuestions(SyncSender<Input>);
+
+impl LeaderQuestions {
+    /// Has a map changed: the epoch that was begun, or why none was.
+    pub(crate) fn change(&self, key: MapKey, change: MapChange) -> Result<u64, ControlFault> {
+        match self.ask(|reply| LeaderAsk::Change(key, change, reply))? {
+            LeaderAnswer::Changed(Ok(epoch)) => Ok(epoch),
+            LeaderAnswer::Changed(Err(reason)) => Err(fault(ControlFaultKind::Refused, &reason)),
+            LeaderAnswer::Maps(_) => Err(unanswered()),
+        }
+    }
+
+    /// The maps of a user, or of all.
+    pub(crate) fn maps(&self, user: Option<u32>) -> Result<Vec<LedMapRow>, ControlFault> {
+        match self.ask(|reply| LeaderAsk::Maps(user, reply))? {
+            LeaderAnswer::Maps(maps) => Ok(maps),
+            LeaderAnswer::Changed(_) => Err(unanswered()),
+        }
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a client's thread waits for the leader, for a bounded time"
+    )]
+    fn ask(
+        &self,
+        ask: impl FnOnce(SyncSender<LeaderAnswer>) -> LeaderAsk,
+    ) -> Result<LeaderAnswer, ControlFault> {
+        let (reply, answer) = sync_channel(1);
+        if self.0.try_send(Input::Ask(ask(reply))).is_err() {
+            let text = "too much waits for the leader already: try again";
+            return Err(fault(ControlFaultKind::Busy, text));
+        }
+        answer.recv_timeout(ANSWER_WAIT).map_err(|_| unanswered())
+    }
+}
+
+fn unanswered() -> ControlFault {
+    let text = "no leader of the controllers answers (`baro cluster status` names it): try again";
+    fault(ControlFaultKind::Busy, text)
 }
 
 /// The controllers of a node, as a thread.
@@ -74,6 +141,7 @@ pub(crate) struct AgreementParts<'a> {
     pub state_dir: &'a Path,
     pub run_dir: &'a RunDir,
     pub schedules: &'a Arc<IoSchedules>,
+    pub maps: &'a Arc<ServerMaps>,
     pub clock: &'a Arc<dyn Clock>,
 }
 
@@ -87,7 +155,7 @@ impl Agreement {
         let core = AgreementCore::new(
             parts.nodes,
             ReplicaFile::new(parts.state_dir),
-            parts.schedules,
+            (parts.schedules, parts.maps),
             (life, parts.clock.monotonic_ns()),
         );
         let shell = AgreementShell {
@@ -96,6 +164,8 @@ impl Agreement {
             outputs,
             shared: Arc::clone(&shared),
             bell: PhaseBell::new(parts.run_dir),
+            asked: BTreeMap::new(),
+            next_question: life,
             clock: Arc::clone(parts.clock),
         };
         let thread = std::thread::Builder::new()
@@ -107,6 +177,11 @@ impl Agreement {
         parts
             .schedules
             .wake_relay_by(move || drop(waker.try_send(Input::Wake)));
+        let waker = inputs.clone();
+        let bell = IntakeBell::of(parts.run_dir);
+        parts
+            .maps
+            .wake_by(move || drop(waker.try_send(Input::Wake)), bell.ok());
         let desk = AgreementDesk {
             shared: Arc::clone(&shared),
             inputs: inputs.clone(),
@@ -118,6 +193,11 @@ impl Agreement {
             thread: Some(thread),
         };
         Ok((agreement, desk))
+    }
+
+    /// The way to the leader.
+    pub(crate) fn questions(&self) -> LeaderQuestions {
+        LeaderQuestions(self.inputs.clone())
     }
 }
 
@@ -178,7 +258,18 @@ struct AgreementShell {
     outputs: SyncSender<(String, String)>,
     shared: Arc<AgreementShared>,
     bell: PhaseBell,
+    /// The questions that wait for answers.
+    asked: BTreeMap<u64, Asked>,
+    next_question: u64,
     clock: Arc<dyn Clock>,
+}
+
+struct Asked {
+    question: LeaderQuestion,
+    reply: SyncSender<LeaderAnswer>,
+    begun_ns: i64,
+    /// The time at which it was sent last; `None` before that.
+    sent_ns: Option<i64>,
 }
 
 impl AgreementShell {
@@ -189,6 +280,7 @@ impl AgreementShell {
     fn run(mut self) {
         while !self.shared.is_over.load(Ordering::Acquire) {
             let now_ns = self.clock.monotonic_ns();
+            self.ask_leader(now_ns);
             let next_ns = self.core.step(now_ns);
             self.send();
             let wait_ns = next_ns.saturating_sub(now_ns).max(0).unsigned_abs();
@@ -205,6 +297,7 @@ impl AgreementShell {
                         let now_ns = self.clock.monotonic_ns();
                         self.core.hear(&from, &text, now_ns);
                     }
+                    Some(Input::Ask(ask)) => self.take(ask),
                     Some(Input::Wake) => {}
                     None => break,
                 }
@@ -213,7 +306,54 @@ impl AgreementShell {
         }
     }
 
+    /// Takes in a question of a client.
+    fn take(&mut self, ask: LeaderAsk) {
+        if self.asked.len() >= QUESTIONS_MAX {
+            return;
+        }
+        self.next_question += 1;
+        let id = self.next_question;
+        let (question, reply) = match ask {
+            LeaderAsk::Change(of, change, reply) => {
+                (LeaderQuestion::Change { id, of, change }, reply)
+            }
+            LeaderAsk::Maps(user, reply) => (LeaderQuestion::Maps { id, user }, reply),
+        };
+        self.asked.insert(
+            id,
+            Asked {
+                question,
+                reply,
+                begun_ns: self.clock.monotonic_ns(),
+                sent_ns: None,
+            },
+        );
+    }
+
+    /// Sends the questions that are due, and hands over answers. A change is sent once: whether one
+    /// that was lost has begun is seen in the list of maps.
+    fn ask_leader(&mut self, now_ns: i64) {
+        let wait_ns = i64::try_from(ANSWER_WAIT.as_nanos()).unwrap_or(i64::MAX);
+        self.asked
+            .retain(|_, asked| now_ns.saturating_sub(asked.begun_ns) < wait_ns);
+        for asked in self.asked.values_mut() {
+            let is_change = matches!(asked.question, LeaderQuestion::Change { .. });
+            let is_due = asked
+                .sent_ns
+                .is_none_or(|sent_ns| !is_change && now_ns.saturating_sub(sent_ns) >= ASK_AGAIN_NS);
+            if is_due && self.core.ask(asked.question.clone()) {
+                asked.sent_ns = Some(now_ns);
+            }
+        }
+    }
+
     fn send(&mut self) {
+        for (id, answer) in self.core.take_answers() {
+            if let Some(asked) = self.asked.remove(&id) {
+                // The client may have gone.
+                drop(asked.reply.try_send(answer));
+            }
+        }
         let mut has_sent = false;
         for (to, word) in self.core.take_outputs() {
             let Ok(text) = serde_json::to_string(&word) else {

@@ -24,9 +24,10 @@ use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
 use crate::interference::BandwidthWatch;
 use crate::io_schedules::IoSchedules;
 use crate::policies::{Policies, WakeLoop};
+use crate::server_maps::ServerMaps;
 use crate::statements::{StatementStore, StatementTroubles};
 use crate::{AgentError, Config};
-use barograph_intake::{IngestCounts, PhaseDesk, ScopeShared};
+use barograph_intake::{IngestCounts, MapDesk, PhaseDesk, ScopeShared};
 use barograph_recorder::{ForecastRoom, Forecasts, History, ScopeHistories, World, take_over};
 
 /// The directories of an agent, taken and read: nobody else has them.
@@ -45,6 +46,8 @@ pub(crate) struct AgentParts {
     pub statements: Arc<StatementStore>,
     /// The state that the scopes of applications share with each other and the node.
     pub shared: ScopeShared,
+    /// The maps of servers that programs use.
+    pub maps: Arc<ServerMaps>,
     /// The channel of the sampling loop.
     pub events: SyncSender<Event>,
     /// The other end of it.
@@ -102,13 +105,14 @@ impl AgentDirectories {
         let (events, receiver) = sync_channel(EVENTS_MAX);
         let schedules = IoSchedules::new(&config.schedule, &world.clock);
         let desk: Arc<dyn PhaseDesk> = Arc::clone(&schedules) as _;
+        let maps = ServerMaps::new();
         let shared = ScopeShared {
             forecasts: ForecastRoom::new(&config.forecast)?,
             histories: ScopeHistories::default(),
             world: world.clone(),
             phases: Some(desk),
             // Programs are told that nobody keeps maps.
-            maps: None,
+            maps: Some(Arc::clone(&maps) as Arc<dyn MapDesk>),
         };
         let is_clustered = !config.cluster.name.is_empty();
         let first_key = segment_config(config, incarnation).streams_max;
@@ -137,6 +141,7 @@ impl AgentDirectories {
             cluster_inputs: inputs,
         };
         Ok(AgentParts {
+            maps,
             lock: self.lock,
             statements: self.statements,
             shared,

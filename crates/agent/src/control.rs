@@ -17,6 +17,7 @@ use serde_json::{Value as Json, json};
 use tracing::info;
 
 use crate::actions::EventActions;
+use crate::agreement::{LeaderQuestions, map_requests};
 use crate::cluster_insights::{AppliedInsights, SharedInsights};
 use crate::controllers::Controllers;
 use crate::event_loop::{DesiredStatements, Event};
@@ -62,6 +63,8 @@ pub(crate) struct LoopControl {
     pub actions: Arc<EventActions>,
     /// The controllers, which readers of arrays ask.
     pub controllers: Arc<Controllers>,
+    /// The way to the leader of the cluster's controllers.
+    pub leader: LeaderQuestions,
     /// The function that reads the configuration again, and the configuration in force.
     pub config: (ReadConfig, Mutex<Config>),
     /// The clock that spaces the copies of the graph.
@@ -330,6 +333,10 @@ impl Control for LoopControl {
 
     fn phases(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
         Ok(self.controllers.phases(request, asker))
+    }
+
+    fn maps(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
+        map_requests::answer(&self.leader, request, asker)
     }
 
     fn fire(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {

@@ -49,6 +49,7 @@ mod rules;
 mod saturation;
 mod scope_places;
 mod self_watch;
+mod server_maps;
 #[cfg(test)]
 mod simulated;
 mod start;

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::actions::{AgentHost, EventActions, MarkBox};
-use crate::agreement::{Agreement, AgreementDesk, AgreementParts};
+use crate::agreement::{Agreement, AgreementDesk, AgreementParts, LeaderQuestions};
 use crate::assemble::{AgentDirectories, agent_document};
 use crate::cluster_insights::{ApplyInsights, SharedInsights};
 use crate::control::{LoopControl, ReadConfig};
@@ -37,6 +37,7 @@ use crate::node_queries::{ClientSql, NodeSql};
 use crate::node_questions::NodeQuestions;
 use crate::query_nodes::QueryNodes;
 use crate::rules::{DeclaredRules, ProgramCalls};
+use crate::server_maps::ServerMaps;
 use crate::statements::StatementStore;
 use crate::watches::Watches;
 use crate::{AgentError, Config};
@@ -66,7 +67,9 @@ pub struct Agent {
     rules: Option<DeclaredRules>,
     controllers: Option<Arc<Controllers>>,
     fabric: Option<Fabric>,
-    agreement: Option<Agreement>,
+    /// The controllers that agree with those of other nodes, and the desk at which the fabric brings
+    /// their words, until it has it.
+    agreement: Option<(Agreement, Option<AgreementDesk>)>,
     control: Option<Arc<LoopControl>>,
     history: Arc<History>,
     _lock: AgentLock,
@@ -121,7 +124,7 @@ impl Agent {
             _lock: parts.lock,
         };
         let intake = parts.sampling.intake();
-        let schedules = Arc::clone(&intake.1);
+        let maps = parts.maps;
         let cluster = parts.sampling.cluster.clone();
         let (ready, first_round) = sync_channel(1);
         agent.sampler = Some(start_sampler(
@@ -138,12 +141,13 @@ impl Agent {
         let insights = parts.cluster_insights;
         let control = (parts.statements, read, questions.clone(), insights.clone());
         let started_ns = parts.started_ns;
-        let engine = agent.serve(&config, &world.clock, started_ns, shared, intake, control)?;
+        let desks = (intake, maps);
+        let engine = agent.serve(&config, &world.clock, started_ns, shared, desks, control)?;
         if let Some(exports) = exports {
             let clock = Arc::clone(&world.clock);
             agent.exporter = Some(exports.start(agent.run_dir.clone(), clock)?);
         }
-        let agreement = agent.agree(&config, &schedules, &world.clock)?;
+        let agreement = agent.agreement.as_mut().and_then(|(_, desk)| desk.take());
         agent.fabric = Fabric::start(
             &config.cluster,
             &config.node,
@@ -164,26 +168,31 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Starts the controllers that agree with those of other nodes, if there is a list of nodes
-    /// that may lead.
+    /// Starts the controllers that agree with those of other nodes. Returns the way to their
+    /// leader.
     fn agree(
         &mut self,
         config: &Config,
-        schedules: &Arc<IoSchedules>,
+        (schedules, maps): (&Arc<IoSchedules>, &Arc<ServerMaps>),
         clock: &Arc<dyn Clock>,
-    ) -> Result<Option<AgreementDesk>, AgentError> {
-        if config.cluster.controllers.is_empty() {
-            return Ok(None);
-        }
+    ) -> Result<LeaderQuestions, AgentError> {
+        // A node that may be led by no other leads itself.
+        let alone = [self.node.clone()];
+        let leaders = match &config.cluster.controllers[..] {
+            [] => &alone[..],
+            leaders => leaders,
+        };
         let (agreement, desk) = Agreement::start(&AgreementParts {
-            nodes: (&self.node, &config.cluster.controllers),
+            nodes: (&self.node, leaders),
             state_dir: &self.state_dir,
             run_dir: &self.run_dir,
             schedules,
+            maps,
             clock,
         })?;
-        self.agreement = Some(agreement);
-        Ok(Some(desk))
+        let questions = agreement.questions();
+        self.agreement = Some((agreement, Some(desk)));
+        Ok(questions)
     }
 
     /// The way to have the loop compute insights of the cluster.
@@ -200,7 +209,7 @@ impl Agent {
         clock: &Arc<dyn Clock>,
         started_ns: i64,
         shared: ScopeShared,
-        (ingest, schedules): (Arc<IngestCounts>, Arc<IoSchedules>),
+        ((ingest, schedules), maps): ((Arc<IngestCounts>, Arc<IoSchedules>), Arc<ServerMaps>),
         (statements, read, questions, cluster): (
             Arc<StatementStore>,
             ReadConfig,
@@ -211,6 +220,7 @@ impl Agent {
         let run_dir = &self.run_dir;
         let intake = intake_config(config);
         self.applications = Applications::start(&intake, run_dir, clock, ingest, shared.clone());
+        let leader = self.agree(config, (&schedules, &maps), clock)?;
         // The document is published once before there are addresses: readers find the archive by
         // it, and so does the server.
         self.publish_addresses(started_ns)?;
@@ -267,6 +277,7 @@ impl Agent {
             watches: self.watches.clone(),
             actions,
             controllers,
+            leader,
             config: (read, Mutex::new(config.clone())),
             clock: Arc::clone(clock),
             next_snapshot_ns: Mutex::new(0),

@@ -61,6 +61,13 @@ pub trait Control: Send + Sync {
         request: &serde_json::Value,
         asker: &RequestSender,
     ) -> Result<serde_json::Value, ControlFault>;
+    /// The maps of servers of the sender's user, and a change of one of them; of all users if the
+    /// sender has the right to control. It waits for the leader of the cluster's controllers.
+    fn maps(
+        &self,
+        request: &serde_json::Value,
+        asker: &RequestSender,
+    ) -> Result<serde_json::Value, ControlFault>;
     /// Runs a read-only statement on nodes of the cluster, and waits for them for a bounded time.
     /// No name: all nodes that are known, this one included. Returns
     /// `{"columns": […], "rows": [[…]], "nodes": […]}`: the first column is the node, and `nodes`

@@ -320,6 +320,7 @@ fn table() -> Vec<PathMethods> {
         ("/api/v1/control/report", post(planning::report)),
         ("/api/v1/control/decisions", post(planning::decisions)),
         ("/api/v1/control/phases", post(planning::phases)),
+        ("/api/v1/control/maps", post(planning::maps)),
         ("/api/v1/sql", post(api::sql)),
         ("/api/v1/nodes/sql", post(api::nodes_sql)),
         ("/api/v1/query", both(prometheus::query)),

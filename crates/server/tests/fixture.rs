@@ -188,6 +188,10 @@ impl Control for FakeControl {
         self.fire(request, asker)
     }
 
+    fn maps(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
+        self.fire(request, asker)
+    }
+
     fn fire(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
         let kind = match request["name"].as_str() {
             Some("unknown") => ControlFaultKind::Unknown,

@@ -11,9 +11,11 @@ use barograph_model::{NS_PER_MS, NS_PER_S};
 use barograph_stream::Incarnation;
 use tracing::{info, warn};
 
+use super::led_maps::{LedMapRow, LedMaps, MapChange, MapOutput};
 use super::replica_file::ReplicaFile;
 use super::words::{ANSWERS_MAX, AgreementWord, NodeOrders, NodeReport, process_of};
 use crate::io_schedules::{IoSchedules, RelayBatch, answer_word};
+use crate::server_maps::{MapBatch, MapKey, ServerMaps};
 
 /// Time after which a report that was not heard is sent again.
 const REPEAT_NS: i64 = 300 * NS_PER_MS;
@@ -36,9 +38,11 @@ pub(crate) struct AgreementCore {
     /// `None` if this node may not lead, or may not because its replica cannot be used.
     candidate: Option<Candidate>,
     schedules: Arc<IoSchedules>,
+    maps: Arc<ServerMaps>,
     relay: NodeRelay,
     lead: Option<Lead>,
     outputs: Vec<(String, AgreementWord)>,
+    answers: Vec<(u64, LeaderAnswer)>,
     /// A process of this node that is to be told an answer.
     awaited: Option<Incarnation>,
     /// Words that made no sense.
@@ -73,6 +77,7 @@ struct NodeRelay {
 struct InFlight {
     sequence: u64,
     batch: RelayBatch,
+    maps: MapBatch,
     sent_ns: i64,
 }
 
@@ -84,6 +89,7 @@ struct Lead {
     told: BTreeMap<MemberId, MemberAnswer>,
     /// The node of each process.
     homes: BTreeMap<u128, String>,
+    maps: LedMaps,
 }
 
 #[derive(Default)]
@@ -91,10 +97,33 @@ struct LedNode {
     life: u64,
     sequence: u64,
     heard_ns: i64,
-    /// Phases of which it is to be told.
+    /// Phases and maps of which it is to be told.
     untold: BTreeSet<MemberId>,
+    untold_maps: BTreeSet<MapKey>,
     /// Whether it is to be told that a report was heard.
     is_awaited: bool,
+}
+
+/// A question to the leader.
+#[derive(Clone, Debug)]
+pub(crate) enum LeaderQuestion {
+    /// A map is to be changed.
+    Change {
+        id: u64,
+        of: MapKey,
+        change: MapChange,
+    },
+    /// Which maps are there, of one user or of all?
+    Maps { id: u64, user: Option<u32> },
+}
+
+/// The answer of the leader.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum LeaderAnswer {
+    /// The epoch that was begun, or why none was.
+    Changed(Result<u64, String>),
+    /// The maps.
+    Maps(Vec<LedMapRow>),
 }
 
 /// What is known of the leader, for those who look at it.
@@ -115,7 +144,7 @@ impl AgreementCore {
     pub(crate) fn new(
         (own, leaders): (&str, &[String]),
         file: ReplicaFile,
-        schedules: &Arc<IoSchedules>,
+        (schedules, maps): (&Arc<IoSchedules>, &Arc<ServerMaps>),
         (life, now_ns): (u64, i64),
     ) -> Self {
         let may_lead = leaders.iter().any(|node| node == own);
@@ -141,6 +170,7 @@ impl AgreementCore {
             leaders: leaders.to_vec(),
             candidate,
             schedules: Arc::clone(schedules),
+            maps: Arc::clone(maps),
             relay: NodeRelay {
                 life,
                 sequence: 0,
@@ -155,6 +185,7 @@ impl AgreementCore {
             },
             lead: None,
             outputs: Vec::new(),
+            answers: Vec::new(),
             awaited: None,
             senseless: 0,
         }
@@ -202,14 +233,24 @@ impl AgreementCore {
     /// Does what is due; returns the time of the next call.
     pub(crate) fn step(&mut self, now_ns: i64) -> i64 {
         let mut next_ns = i64::MAX;
-        if let Some(candidate) = self.candidate.as_mut().filter(|it| it.fault.is_none()) {
+        // Alone, this node leads for those of its programs that have maps.
+        let is_needed = self.leaders.len() > 1 || self.lead.is_some() || self.maps.are_used();
+        let candidate = self.candidate.as_mut();
+        if let Some(candidate) = candidate.filter(|it| is_needed && it.fault.is_none()) {
             next_ns = next_ns.min(candidate.election.step(now_ns));
         }
         self.settle(now_ns);
         next_ns = next_ns.min(self.step_lead(now_ns));
         next_ns = next_ns.min(self.step_relay(now_ns));
         self.settle(now_ns);
-        next_ns
+        let has_untold = |lead: &Lead| {
+            let mut nodes = lead.nodes.values();
+            nodes.any(|node| node.is_awaited || !node.untold_maps.is_empty())
+        };
+        match self.lead.as_ref().is_some_and(has_untold) {
+            true => now_ns,
+            false => next_ns,
+        }
     }
 
     /// Sends what the election says, takes in what this node says to itself, and looks whether it
@@ -254,7 +295,60 @@ impl AgreementCore {
             AgreementWord::LedBy { leader, term } => self.hear_led(from, leader, term, now_ns),
             AgreementWord::Report(report) => self.hear_report(from, &report, now_ns),
             AgreementWord::Orders(orders) => self.hear_orders(from, &orders, now_ns),
+            AgreementWord::Change {
+                id,
+                user,
+                name,
+                change,
+            } => {
+                let outcome = match &mut self.lead {
+                    Some(lead) => lead.maps.change(&(user, name), &change, now_ns),
+                    None => Err("the leader has changed: try again".to_owned()),
+                };
+                let word = AgreementWord::Changed { id, outcome };
+                self.outputs.push((from.to_owned(), word));
+            }
+            AgreementWord::Maps { id, user } => {
+                let maps = self.lead.as_ref().map(|lead| lead.maps.rows(user, now_ns));
+                let maps = maps.unwrap_or_default();
+                let word = AgreementWord::MapsAre { id, maps };
+                self.outputs.push((from.to_owned(), word));
+            }
+            AgreementWord::Changed { id, outcome } => {
+                self.answers.push((id, LeaderAnswer::Changed(outcome)));
+            }
+            AgreementWord::MapsAre { id, maps } => {
+                self.answers.push((id, LeaderAnswer::Maps(maps)));
+            }
         }
+    }
+
+    /// Asks the leader, whose answer is among [`Self::take_answers`] if it comes. False if no
+    /// leader is known.
+    pub(crate) fn ask(&mut self, question: LeaderQuestion) -> bool {
+        let Some((leader, _)) = self.relay.leader.clone() else {
+            return false;
+        };
+        let word = match question {
+            LeaderQuestion::Change {
+                id,
+                of: (user, name),
+                change,
+            } => AgreementWord::Change {
+                id,
+                user,
+                name,
+                change,
+            },
+            LeaderQuestion::Maps { id, user } => AgreementWord::Maps { id, user },
+        };
+        self.outputs.push((leader, word));
+        true
+    }
+
+    /// Answers of the leader since the last call, with the numbers of their questions.
+    pub(crate) fn take_answers(&mut self) -> Vec<(u64, LeaderAnswer)> {
+        std::mem::take(&mut self.answers)
     }
 
     fn tell_leader(&mut self, to: &str) {
@@ -274,25 +368,32 @@ impl AgreementCore {
             return;
         };
         let state = candidate.election.state();
-        // Records of leaders before this one are of epochs, which this agent does not lead yet.
-        let _ = candidate.election.take_records();
-        let _ = candidate.election.take_ends();
+        let records = candidate.election.take_records();
+        let ends = candidate.election.take_ends();
         let term = match &state {
             LeadershipState::Leads { term } => Some(*term),
             _ => None,
         };
         if term != self.lead.as_ref().map(|lead| lead.term) {
+            let records = records.unwrap_or_default();
             self.lead = term.map(|term| Lead {
                 term,
                 nodes: BTreeMap::new(),
                 told: BTreeMap::new(),
                 homes: BTreeMap::new(),
+                maps: LedMaps::take_over(term, &records),
             });
             self.schedules.lead(term.is_some());
             match term {
                 Some(term) => info!(term, "this node leads the controllers of the cluster"),
                 None => info!("this node does not lead any more"),
             }
+        }
+        if let Some(lead) = &mut self.lead {
+            for end in ends {
+                lead.maps.saved(end.sequence, end.is_saved, now_ns);
+            }
+            lead.settle_maps(candidate);
         }
         let known = match state {
             LeadershipState::Leads { term } => Some((self.own.clone(), term)),
@@ -344,6 +445,12 @@ impl AgreementCore {
         let Some(lead) = &mut self.lead else {
             return;
         };
+        for word in &report.maps {
+            lead.maps.hear(from, word, now_ns);
+            if let Some(node) = lead.nodes.get_mut(from) {
+                node.untold_maps.insert((word.user, word.name.clone()));
+            }
+        }
         for process in &report.left {
             let process = process_of(process);
             // Only a node on which it is says that it has ended.
@@ -411,6 +518,11 @@ impl AgreementCore {
         };
         for node in &silent {
             lead.nodes.remove(node);
+            lead.maps.forget_node(node, now_ns);
+        }
+        let maps_ns = lead.maps.step(now_ns);
+        if let Some(candidate) = &mut self.candidate {
+            lead.settle_maps(candidate);
         }
         let (next_ns, answers) = self.schedules.lead_step();
         for (id, answer) in answers {
@@ -421,7 +533,7 @@ impl AgreementCore {
             }
         }
         for (name, node) in &mut lead.nodes {
-            while node.is_awaited || !node.untold.is_empty() {
+            while node.is_awaited || !node.untold.is_empty() || !node.untold_maps.is_empty() {
                 let rest = node.untold.iter().nth(ANSWERS_MAX).copied();
                 let rest = rest.map(|rest| node.untold.split_off(&rest));
                 let now = std::mem::replace(&mut node.untold, rest.unwrap_or_default());
@@ -434,6 +546,10 @@ impl AgreementCore {
                     term: lead.term,
                     heard: node.sequence,
                     answers: answers.collect(),
+                    maps: std::mem::take(&mut node.untold_maps)
+                        .iter()
+                        .filter_map(|key| lead.maps.order(key))
+                        .collect(),
                 };
                 self.outputs
                     .push((name.clone(), AgreementWord::Orders(orders)));
@@ -441,7 +557,7 @@ impl AgreementCore {
         }
         let oldest = lead.nodes.values().map(|node| node.heard_ns).min();
         let silent_ns = oldest.map_or(i64::MAX, |heard_ns| heard_ns.saturating_add(NODE_NS));
-        next_ns.unwrap_or(i64::MAX).min(silent_ns)
+        next_ns.unwrap_or(i64::MAX).min(silent_ns).min(maps_ns)
     }
 
     // ---- the node ----
@@ -461,7 +577,9 @@ impl AgreementCore {
             self.relay.is_alone = false;
             self.schedules.set_alone(false);
             self.schedules.relay_anew();
+            self.maps.relay_anew();
         }
+        self.maps.relay_orders(&orders.maps);
         let in_flight = self
             .relay
             .in_flight
@@ -469,6 +587,7 @@ impl AgreementCore {
         if let Some(in_flight) = in_flight {
             self.relay.begins = false;
             self.schedules.relay_heard(&in_flight.batch);
+            self.maps.relay_heard(in_flight.maps);
         }
         if !orders.answers.is_empty() {
             let awaited = self.schedules.relay_answers(&orders.answers);
@@ -477,7 +596,7 @@ impl AgreementCore {
     }
 
     fn step_relay(&mut self, now_ns: i64) -> i64 {
-        let is_open = self.schedules.relays();
+        let is_open = self.schedules.relays() || self.maps.are_used();
         let relay = &mut self.relay;
         if !is_open && !relay.is_alone {
             // Nobody waits for the leader.
@@ -526,10 +645,12 @@ impl AgreementCore {
         }
         if relay.begins && relay.in_flight.is_none() {
             self.schedules.relay_anew();
+            self.maps.relay_anew();
         }
-        let batch = self.schedules.relay_batch();
+        let (batch, maps) = (self.schedules.relay_batch(), self.maps.relay_batch());
         let due_ns = relay.reported_ns.saturating_add(REPORT_NS);
-        if batch.is_empty() && now_ns < due_ns && !relay.begins {
+        let is_empty = batch.is_empty() && maps.maps.is_empty();
+        if is_empty && now_ns < due_ns && !relay.begins {
             return due_ns;
         }
         relay.sequence += 1;
@@ -540,10 +661,12 @@ impl AgreementCore {
             begins: relay.begins,
             phases: batch.phases.clone(),
             left: batch.left.clone(),
+            maps: maps.maps.clone(),
         };
         relay.in_flight = Some(InFlight {
             sequence: relay.sequence,
             batch,
+            maps,
             sent_ns: now_ns,
         });
         self.outputs.push((leader, AgreementWord::Report(report)));
@@ -602,6 +725,25 @@ impl NodeRelay {
 }
 
 impl Lead {
+    /// Saves what the maps have to save, and notes who is to be told of them.
+    fn settle_maps(&mut self, candidate: &mut Candidate) {
+        for output in self.maps.take_outputs() {
+            match output {
+                MapOutput::Save(key, name, text) => {
+                    let sequence = candidate.election.save(&name, text);
+                    self.maps.saving(&key, sequence);
+                }
+                MapOutput::Tell(key, nodes) => {
+                    for node in nodes {
+                        if let Some(node) = self.nodes.get_mut(&node) {
+                            node.untold_maps.insert(key.clone());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     /// A phase has ended, and its process is known for as long as it has others.
     fn end(&mut self, id: MemberId) {
         self.told.remove(&id);

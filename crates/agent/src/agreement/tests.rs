@@ -1,5 +1,7 @@
 //! Several nodes in memory: their controllers, with desks at which programs report phases of I/O.
 
+mod maps;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,12 +13,13 @@ use barograph_stream::ingest::{GrantState, PhaseStage};
 use super::core::AgreementCore;
 use super::replica_file::ReplicaFile;
 use crate::io_schedules::{IoSchedules, PolicyName, ScheduleConfig, VolumeConfig};
+use crate::server_maps::ServerMaps;
 
 /// A node: its disk, its clock, and the agent as long as it runs.
 struct Node {
     name: String,
     dir: tempfile::TempDir,
-    agent: Option<(AgreementCore, Arc<IoSchedules>)>,
+    agent: Option<(AgreementCore, Arc<IoSchedules>, Arc<ServerMaps>)>,
     lives: u64,
 }
 
@@ -76,13 +79,14 @@ impl Cluster {
         };
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let schedules = IoSchedules::new(&config, &clock);
+        let maps = ServerMaps::new();
         let core = AgreementCore::new(
             (&node.name, &self.leaders),
             ReplicaFile::new(node.dir.path()),
-            &schedules,
+            (&schedules, &maps),
             (node.lives, self.clock.monotonic_ns()),
         );
-        node.agent = Some((core, schedules));
+        node.agent = Some((core, schedules, maps));
     }
 
     fn run(&mut self, ms: i64) {
@@ -107,12 +111,12 @@ impl Cluster {
                 continue;
             }
             let from = self.nodes[from].name.clone();
-            if let Some((core, _)) = &mut self.nodes[to].agent {
+            if let Some((core, _, _)) = &mut self.nodes[to].agent {
                 core.hear(&from, &text, now_ns);
             }
         }
         for (at, node) in self.nodes.iter_mut().enumerate() {
-            let Some((core, schedules)) = &mut node.agent else {
+            let Some((core, schedules, _)) = &mut node.agent else {
                 continue;
             };
             core.step(now_ns);
@@ -127,7 +131,7 @@ impl Cluster {
     }
 
     fn report(&self, node: usize, process: u8, application: &str, stage: PhaseStage) {
-        let Some((_, schedules)) = &self.nodes[node].agent else {
+        let Some((_, schedules, _)) = &self.nodes[node].agent else {
             return;
         };
         let process = PhaseProcess {
@@ -149,7 +153,7 @@ impl Cluster {
     }
 
     fn leader(&self, node: usize) -> Option<String> {
-        let (core, _) = self.nodes[node].agent.as_ref()?;
+        let (core, _, _) = self.nodes[node].agent.as_ref()?;
         core.status().leader
     }
 }
@@ -172,14 +176,14 @@ fn programs_of_several_nodes_take_turns_and_ranks_of_a_job_go_together() {
         assert_eq!(cluster.told, BTreeMap::from([(1, GO), (2, WAIT), (3, GO)]));
         let led = cluster.leader(4).unwrap();
         let leader = cluster.nodes.iter().position(|it| it.name == led).unwrap();
-        let (_, schedules) = cluster.nodes[leader].agent.as_ref().unwrap();
+        let (_, schedules, _) = cluster.nodes[leader].agent.as_ref().unwrap();
         let state = schedules.states()[0];
         assert_eq!((state.granted, state.waiting), (1, 1));
         // One rank ends, then the node of the other.
         cluster.report(3, 1, "solver", PhaseStage::Ended);
         cluster.run(1_000);
         assert_eq!(cluster.told[&2], WAIT);
-        let (_, schedules) = cluster.nodes[0].agent.as_ref().unwrap();
+        let (_, schedules, _) = cluster.nodes[0].agent.as_ref().unwrap();
         schedules.leave(Incarnation([3; 16]));
         cluster.run(1_500);
         assert_eq!(cluster.told[&2], GO, "loses: {loses}");
@@ -251,7 +255,7 @@ fn who_hears_no_leader_does_not_wait() {
     cluster.report(3, 2, "solver", PhaseStage::Waiting);
     cluster.round();
     assert_eq!(cluster.told[&2], OFF);
-    let (_, schedules) = cluster.nodes[3].agent.as_ref().unwrap();
+    let (_, schedules, _) = cluster.nodes[3].agent.as_ref().unwrap();
     assert_eq!(schedules.states()[0].counts.went_alone, 2);
     cluster.cut_off.clear();
     cluster.run(1_500);
@@ -259,7 +263,7 @@ fn who_hears_no_leader_does_not_wait() {
     cluster.run(500);
     assert_eq!(cluster.told[&4], GO);
     // A leader that is cut off from the others leads no more.
-    let (core, _) = cluster.nodes[0].agent.as_ref().unwrap();
+    let (core, _, _) = cluster.nodes[0].agent.as_ref().unwrap();
     assert_eq!(core.status().leader.as_deref(), Some("node-0"));
     cluster.cut_off = BTreeSet::from([0]);
     cluster.run(1_700);
@@ -282,7 +286,7 @@ fn words_that_make_no_sense_change_nothing() {
              "job":"","priority":200,"bytes":null,"done":0}]}}"#,
     ] {
         for node in &mut cluster.nodes {
-            let (core, _) = node.agent.as_mut().unwrap();
+            let (core, _, _) = node.agent.as_mut().unwrap();
             core.hear("stranger", text, now_ns);
         }
     }

@@ -3,6 +3,9 @@
 use barograph_control::LeaderWord;
 use serde::{Deserialize, Serialize};
 
+use super::led_maps::{LedMapRow, MapChange};
+use crate::server_maps::{MapOrder, MapWord};
+
 /// Most phases, or processes that have ended, in one report.
 pub(crate) const REPORT_PARTS_MAX: usize = 256;
 /// Most answers in one word.
@@ -27,6 +30,33 @@ pub(crate) enum AgreementWord {
     Report(NodeReport),
     /// Of the leader to a node.
     Orders(NodeOrders),
+    /// Of any node to the leader: a map is to be changed.
+    Change {
+        /// A number of the sender's, which the answer returns.
+        id: u64,
+        /// The user and the name of the map.
+        user: u32,
+        name: String,
+        change: MapChange,
+    },
+    /// The answer: the epoch that was begun, or why none was.
+    Changed {
+        /// The number of the question.
+        id: u64,
+        outcome: Result<u64, String>,
+    },
+    /// Of any node to the leader: which maps are there? Of one user, or of all.
+    Maps {
+        /// A number of the sender's, which the answer returns.
+        id: u64,
+        user: Option<u32>,
+    },
+    /// The answer.
+    MapsAre {
+        /// The number of the question.
+        id: u64,
+        maps: Vec<LedMapRow>,
+    },
 }
 
 /// What a node reports to the leader.
@@ -43,6 +73,9 @@ pub(crate) struct NodeReport {
     pub phases: Vec<PhaseWord>,
     /// Processes that have ended, as 32 hexadecimal digits.
     pub left: Vec<String>,
+    /// Maps of servers that are new or have changed.
+    #[serde(default)]
+    pub maps: Vec<MapWord>,
 }
 
 /// A phase of I/O of a process.
@@ -79,6 +112,9 @@ pub(crate) struct NodeOrders {
     pub heard: u64,
     /// Answers to phases.
     pub answers: Vec<AnswerWord>,
+    /// What is newest of maps.
+    #[serde(default)]
+    pub maps: Vec<MapOrder>,
 }
 
 /// The answer to a phase.

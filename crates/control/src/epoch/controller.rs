@@ -282,6 +282,27 @@ impl EpochController {
         self.switch_if_fenced()
     }
 
+    /// Takes in that a server that was gone has come back, as another process. It has no fence yet:
+    /// it serves nothing before it was told one, which is not before this.
+    pub fn server_back(&mut self, server: ProcessId) -> Vec<ControllerOutput> {
+        self.gone_servers.remove(&server);
+        let change = self.record.change.as_ref();
+        let is_of_change = self.record.map.servers.contains(&server)
+            || change.is_some_and(|change| change.map.servers.contains(&server));
+        let Stage::Fencing { waiting } = &mut self.stage else {
+            return Vec::new();
+        };
+        if !is_of_change || !waiting.insert(server) {
+            return Vec::new();
+        }
+        let word = change.map(|change| ControllerWord::Fence {
+            epoch: change.map.epoch,
+        });
+        word.map(|word| self.to_server(server, word))
+            .into_iter()
+            .collect()
+    }
+
     /// Does what is due at a time.
     pub fn tick(&mut self, now_ns: i64) -> Vec<ControllerOutput> {
         if let Stage::Draining { until_ns, waiting } = &mut self.stage

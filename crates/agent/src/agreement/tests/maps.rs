@@ -1,0 +1,284 @@
+//! Maps of servers over several nodes: they change while programs do operations, also when leaders,
+//! nodes and servers die in between.
+
+use std::collections::BTreeMap;
+
+use barograph_intake::{MapDesk as _, MapReport, MapRole, PhaseProcess};
+use barograph_stream::Incarnation;
+use barograph_stream::ingest::{MapWords, ServerSet};
+
+use super::Cluster;
+use crate::agreement::MapChange;
+use crate::agreement::core::{LeaderAnswer, LeaderQuestion};
+
+/// A program with one slot: what it does, and what it was told.
+struct Program {
+    node: usize,
+    process: u8,
+    /// The number of its server; `None` for a member.
+    server: Option<u32>,
+    /// Operations that run.
+    running: u64,
+    told: Option<(u64, MapWords)>,
+}
+
+struct Programs(Vec<Program>);
+
+const USER: u32 = 1_000;
+
+impl Programs {
+    /// Two members on different nodes, and four servers on two.
+    fn new() -> Self {
+        let member = |node, process| Program {
+            node,
+            process,
+            server: None,
+            running: 0,
+            told: None,
+        };
+        let mut all = vec![member(3, 1), member(4, 2)];
+        for server in 0..4 {
+            all.push(Program {
+                server: Some(server),
+                ..member(3 + server as usize % 2, 10 + server as u8)
+            });
+        }
+        Self(all)
+    }
+
+    fn run(&mut self, cluster: &mut Cluster, ms: i64) {
+        for _ in 0..ms / 50 {
+            for node in 0..cluster.nodes.len() {
+                self.hear(cluster, node);
+            }
+            for program in &self.0 {
+                program.report(cluster);
+            }
+            cluster.run(50);
+        }
+    }
+
+    fn hear(&mut self, cluster: &Cluster, node: usize) {
+        let Some((_, _, maps)) = &cluster.nodes[node].agent else {
+            return;
+        };
+        for outcome in maps.take_outcomes() {
+            let mut programs = self.0.iter_mut();
+            let program = programs.find(|it| Incarnation([it.process; 16]) == outcome.incarnation);
+            if let Some(program) = program {
+                program.told = Some((outcome.number, outcome.words));
+            }
+        }
+    }
+
+    fn end(&mut self, cluster: &Cluster, process: u8, is_certain: bool) {
+        let at = self.0.iter().position(|it| it.process == process).unwrap();
+        let program = self.0.remove(at);
+        if let Some((_, _, maps)) = &cluster.nodes[program.node].agent {
+            maps.leave(Incarnation([process; 16]), is_certain);
+        }
+    }
+
+    fn epochs(&self) -> BTreeMap<u8, u64> {
+        let told = self.0.iter();
+        told.filter_map(|it| Some((it.process, it.told?.1.epoch)))
+            .collect()
+    }
+
+    fn of(&mut self, process: u8) -> &mut Program {
+        self.0.iter_mut().find(|it| it.process == process).unwrap()
+    }
+}
+
+impl Program {
+    fn report(&self, cluster: &Cluster) {
+        let Some((_, _, maps)) = &cluster.nodes[self.node].agent else {
+            return;
+        };
+        let process = PhaseProcess {
+            incarnation: Incarnation([self.process; 16]),
+            pid: self.process.into(),
+            uid: USER,
+            application: "solver".into(),
+            job: "7".into(),
+        };
+        let role = match self.server {
+            None => MapRole::Member {
+                running: self.running,
+                waiting: 0,
+                refused: 0,
+                declared: (0..4).collect::<ServerSet>(),
+            },
+            Some(number) => MapRole::Server {
+                number,
+                running: self.running,
+                oldest_epoch: None,
+                samples: Vec::new(),
+            },
+        };
+        let report = MapReport {
+            slot: 0,
+            map: "io".into(),
+            role,
+            seen: self.told.map_or(0, |(number, _)| number),
+            told: None,
+        };
+        maps.report(&process, &[report]);
+    }
+}
+
+/// Has a map changed by a question of a node; the answer.
+fn change(
+    cluster: &mut Cluster,
+    programs: &mut Programs,
+    change: MapChange,
+) -> Result<u64, String> {
+    let question = LeaderQuestion::Change {
+        id: 5,
+        of: (USER, "io".into()),
+        change,
+    };
+    let (core, _, _) = cluster.nodes[4].agent.as_mut().unwrap();
+    assert!(core.ask(question));
+    programs.run(cluster, 200);
+    let (core, _, _) = cluster.nodes[4].agent.as_mut().unwrap();
+    match &core.take_answers()[..] {
+        [(5, LeaderAnswer::Changed(outcome))] => outcome.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn remove(server: u32) -> MapChange {
+    MapChange {
+        remove: vec![server],
+        ..MapChange::default()
+    }
+}
+
+fn start() -> (Cluster, Programs) {
+    let mut cluster = Cluster::new(5, 3);
+    let mut programs = Programs::new();
+    programs.run(&mut cluster, 4_000);
+    let epochs = programs.epochs();
+    assert_eq!(epochs.len(), 6, "all are told: {epochs:?}");
+    assert!(epochs.values().all(|epoch| *epoch == 1));
+    (cluster, programs)
+}
+
+#[test]
+fn a_server_is_taken_out_and_added_again() {
+    let (mut cluster, mut programs) = start();
+    assert_eq!(change(&mut cluster, &mut programs, remove(2)), Ok(2));
+    programs.run(&mut cluster, 1_000);
+    assert!(programs.epochs().values().all(|epoch| *epoch == 2));
+    let (_, words) = programs.of(1).told.unwrap();
+    assert_eq!(words.servers.iter().collect::<Vec<_>>(), [0, 1, 3]);
+    assert_eq!((words.prepare, words.fence), (0, 2));
+    let add = MapChange {
+        add: vec![2],
+        ..MapChange::default()
+    };
+    assert_eq!(change(&mut cluster, &mut programs, add), Ok(3));
+    programs.run(&mut cluster, 1_000);
+    let (_, words) = programs.of(12).told.unwrap();
+    assert_eq!((words.epoch, words.fence, words.servers.len()), (3, 3, 4));
+    for nonsense in [
+        MapChange {
+            add: vec![9],
+            ..MapChange::default()
+        },
+        MapChange {
+            remove: vec![0, 1, 2, 3],
+            ..MapChange::default()
+        },
+        remove(7),
+    ] {
+        assert!(change(&mut cluster, &mut programs, nonsense).is_err());
+    }
+}
+
+#[test]
+fn operations_that_run_are_waited_for_and_one_that_never_ends_aborts_the_change() {
+    let (mut cluster, mut programs) = start();
+    programs.of(2).running = 1;
+    assert_eq!(change(&mut cluster, &mut programs, remove(0)), Ok(2));
+    programs.run(&mut cluster, 1_000);
+    let (_, words) = programs.of(1).told.unwrap();
+    assert_eq!((words.prepare, words.epoch), (2, 1));
+    programs.of(2).running = 0;
+    programs.run(&mut cluster, 1_000);
+    let (_, words) = programs.of(1).told.unwrap();
+    assert_eq!((words.prepare, words.epoch), (0, 2));
+    programs.of(2).running = 1;
+    assert_eq!(change(&mut cluster, &mut programs, remove(1)), Ok(3));
+    programs.run(&mut cluster, 7_000);
+    let (_, words) = programs.of(1).told.unwrap();
+    assert_eq!((words.prepare, words.epoch, words.fence), (0, 2, 2));
+}
+
+#[test]
+fn the_next_leader_knows_the_map_and_ends_the_change() {
+    let (mut cluster, mut programs) = start();
+    programs.of(2).running = 1;
+    assert_eq!(change(&mut cluster, &mut programs, remove(0)), Ok(2));
+    let led = cluster.leader(4).unwrap();
+    let leader = cluster.nodes.iter().position(|it| it.name == led).unwrap();
+    cluster.nodes[leader].agent = None;
+    programs.run(&mut cluster, 8_000);
+    let after = cluster.leader(4).unwrap();
+    assert_ne!(after, led);
+    let (_, words) = programs.of(1).told.unwrap();
+    assert_eq!((words.prepare, words.epoch), (0, 1), "it was aborted");
+    programs.of(2).running = 0;
+    // The number of the epoch that was aborted is not used again.
+    assert_eq!(change(&mut cluster, &mut programs, remove(0)), Ok(3));
+    programs.run(&mut cluster, 1_000);
+    assert!(programs.epochs().values().all(|epoch| *epoch == 3));
+}
+
+#[test]
+fn a_server_that_has_ended_is_not_waited_for_and_one_that_is_silent_is() {
+    let (mut cluster, mut programs) = start();
+    programs.end(&cluster, 10, true);
+    programs.run(&mut cluster, 500);
+    assert_eq!(change(&mut cluster, &mut programs, remove(0)), Ok(2));
+    programs.run(&mut cluster, 1_000);
+    assert!(programs.epochs().values().all(|epoch| *epoch == 2));
+    // It has closed its file, and may serve on.
+    programs.end(&cluster, 13, false);
+    programs.run(&mut cluster, 500);
+    let refusal = change(&mut cluster, &mut programs, remove(3));
+    assert_eq!(
+        refusal,
+        Ok(3),
+        "the leader has heard of it, and waits for its fence"
+    );
+    programs.run(&mut cluster, 2_000);
+    assert!(programs.epochs().values().all(|epoch| *epoch == 2));
+    let gone = MapChange {
+        gone: vec![3],
+        ..MapChange::default()
+    };
+    assert_eq!(change(&mut cluster, &mut programs, gone), Ok(3));
+    programs.run(&mut cluster, 1_000);
+    assert!(programs.epochs().values().all(|epoch| *epoch == 3));
+}
+
+#[test]
+fn a_server_that_comes_back_serves_from_the_newest_fence() {
+    let (mut cluster, mut programs) = start();
+    programs.end(&cluster, 11, true);
+    programs.run(&mut cluster, 500);
+    assert_eq!(change(&mut cluster, &mut programs, remove(0)), Ok(2));
+    programs.run(&mut cluster, 1_000);
+    programs.0.push(Program {
+        node: 3,
+        process: 21,
+        server: Some(1),
+        running: 0,
+        told: None,
+    });
+    programs.run(&mut cluster, 1_000);
+    let (_, words) = programs.of(21).told.unwrap();
+    assert_eq!((words.epoch, words.fence), (2, 2));
+}
