@@ -106,6 +106,8 @@ impl Default for ClusterConfig {
             "pressure.*",
             "memory.*",
             "network.*",
+            "control.event.*",
+            "app.control.event.*",
         ];
         Self {
             name: String::new(),

@@ -20,6 +20,8 @@ use barograph_model::Clock;
 use barograph_stream::Incarnation;
 use barograph_stream::ingest::{GrantState, PhaseStage};
 
+use crate::control_events::ControlEvents;
+
 pub use config::{PolicyName, ScheduleConfig, VolumeConfig};
 pub(crate) use document::{ROWS_MAX, rows_of, rows_of_users};
 
@@ -41,6 +43,14 @@ struct Volume {
     name: String,
     path: PathBuf,
     scheduler: VolumeScheduler,
+    told: VolumeTold,
+}
+
+/// What control events have told of a volume.
+struct VolumeTold {
+    counts: SchedulerCounts,
+    /// The policy that made the plan.
+    by: &'static str,
 }
 
 #[derive(Default)]
@@ -70,18 +80,31 @@ pub(crate) struct VolumeState {
 pub(crate) struct IoSchedules {
     desk: Mutex<Desk>,
     clock: Arc<dyn Clock>,
+    events: Arc<ControlEvents>,
     /// Greatest priority of users other than root and this one.
     priority_max: u8,
     uid: u32,
 }
 
 impl IoSchedules {
-    /// Makes the schedulers of the configured volumes.
-    pub(crate) fn new(config: &ScheduleConfig, clock: &Arc<dyn Clock>) -> Arc<Self> {
-        let volumes = config.volumes.iter().map(|(name, volume)| Volume {
-            name: name.clone(),
-            path: volume.path.clone(),
-            scheduler: config.scheduler(volume),
+    /// Makes the schedulers of the configured volumes, which tell `events` what goes wrong.
+    pub(crate) fn new(
+        config: &ScheduleConfig,
+        clock: &Arc<dyn Clock>,
+        events: Arc<ControlEvents>,
+    ) -> Arc<Self> {
+        let volumes = config.volumes.iter().map(|(name, volume)| {
+            let scheduler = config.scheduler(volume);
+            let told = VolumeTold {
+                counts: scheduler.counts(),
+                by: scheduler.scheduler().current().by,
+            };
+            Volume {
+                name: name.clone(),
+                path: volume.path.clone(),
+                scheduler,
+                told,
+            }
         });
         Arc::new(Self {
             desk: Mutex::new(Desk {
@@ -89,6 +112,7 @@ impl IoSchedules {
                 ..Desk::default()
             }),
             clock: Arc::clone(clock),
+            events,
             priority_max: config.priority_max,
             uid: rustix::process::geteuid().as_raw(),
         })
@@ -199,7 +223,11 @@ impl PhaseDesk for IoSchedules {
         let mut desk = self.desk();
         let steps = desk.volumes.iter_mut();
         steps
-            .filter_map(|volume| volume.scheduler.step(now_ns))
+            .filter_map(|volume| {
+                let due_ns = volume.scheduler.step(now_ns);
+                volume.tell(&self.events, now_ns);
+                due_ns
+            })
             .min()
     }
 
@@ -216,6 +244,32 @@ impl PhaseDesk for IoSchedules {
         }
         desk.changes += u64::from(!outcomes.is_empty());
         outcomes
+    }
+}
+
+impl Volume {
+    /// Tells what has happened since the last time. Everyone on the node may read it, so it names the
+    /// volume, and no application or user.
+    fn tell(&mut self, events: &ControlEvents, now_ns: i64) {
+        let scheduler = self.scheduler.scheduler();
+        let (counts, by) = (self.scheduler.counts(), scheduler.current().by);
+        let before = std::mem::replace(&mut self.told, VolumeTold { counts, by });
+        for (kind, now, then) in [
+            ("io.starved", counts.starved, before.counts.starved),
+            ("io.refused", counts.refused, before.counts.refused),
+            ("io.expired", counts.expired, before.counts.expired),
+            ("io.alone", counts.went_alone, before.counts.went_alone),
+        ] {
+            if now > then {
+                let phases = Some((now - then) as f64);
+                events.publish(kind, &self.name, phases, 1.0, &[("policy", by)]);
+            }
+        }
+        if by != before.by {
+            let load = scheduler.load(now_ns);
+            let properties = [("policy", by), ("before", before.by)];
+            events.publish("io.policy", &self.name, load, 1.0, &properties);
+        }
     }
 }
 
@@ -302,7 +356,8 @@ mod tests {
         };
         config.check().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        IoSchedules::new(&config, &clock)
+        let events = ControlEvents::new(&clock, 1);
+        IoSchedules::new(&config, &clock, events)
     }
 
     fn process(number: u8, application: &str, job: &str) -> PhaseProcess {
@@ -384,6 +439,12 @@ mod tests {
         schedules.step();
         assert_eq!(told(schedules.take_outcomes()), [(3, 1, go)]);
         assert_eq!(schedules.states()[0].counts.ended, 1);
+        assert_eq!(schedules.events.kinds(), [""; 0]);
+        let alone = [report("/scratch/x", 1, PhaseStage::Alone)];
+        schedules.report(&process(4, "reader", ""), &alone);
+        schedules.step();
+        schedules.step();
+        assert_eq!(schedules.events.kinds(), ["io.alone"], "told once");
     }
 
     #[test]

@@ -15,6 +15,7 @@
 mod array;
 mod array_step;
 mod calls;
+mod control_events;
 mod events;
 mod fire;
 mod guard;
@@ -28,7 +29,7 @@ mod subscribe;
 
 /// The version of `baro.h` that this library implements: major in the upper half, minor in the
 /// lower. Within a major version, an older header works with a newer library.
-pub const VERSION: u32 = 1 << 16 | 9;
+pub const VERSION: u32 = 1 << 16 | 10;
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]

@@ -2,6 +2,7 @@
 //! and the phases of I/O on scheduled volumes. Whoever may control sees those of all users, others
 //! see their own.
 
+mod events;
 mod phases;
 mod replay;
 
@@ -36,6 +37,8 @@ enum Verb {
     Show(One),
     /// List the phases of I/O on scheduled volumes: who may do I/O, who waits, and why
     Phases(phases::Phases),
+    /// Show control events: what programs and agents tell each other about storage and its control
+    Events(events::Events),
     /// Replay recorded phases of I/O under each policy: how applications would have fared
     ///
     /// Applications compute for as long and do as much I/O as in the record. UTILISATION is the
@@ -69,6 +72,7 @@ impl Control {
             Verb::Decisions(list) => list.run(),
             Verb::Show(one) => one.run(),
             Verb::Phases(phases) => phases.run(),
+            Verb::Events(events) => events.run(),
             Verb::Replay(replay) => replay.run(),
         }
     }

@@ -1,0 +1,133 @@
+//! The numbers of the events that were seen, by which lost ones are noticed.
+//!
+//! What a source says of itself is believed only within its own stream: nobody can make the events
+//! of another user's programs look lost, or seen before.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use barograph_model::SeriesId;
+use barograph_stream::ControlEventRecord;
+
+use crate::Update;
+
+/// Most streams whose numbers are kept, and threads of each: the ones not heard of for longest are
+/// forgotten, and then what they have lost is not told.
+const STREAMS_MAX: usize = 4_096;
+const THREADS_MAX: usize = 64;
+
+/// The streams and threads whose events were seen.
+#[derive(Default)]
+pub(super) struct Sequences {
+    streams: HashMap<(Arc<str>, SeriesId), Vec<Seen>>,
+    /// Whether the subscription has begun: a stream that is new then has lost nothing before.
+    has_begun: bool,
+    /// Number of events so far.
+    turn: u64,
+}
+
+/// A thread of a program whose events were seen.
+struct Seen {
+    life: u64,
+    thread: u32,
+    /// The number of its last event.
+    last: u64,
+    /// Lost events that are still to be told.
+    put_off: u64,
+    turn: u64,
+}
+
+impl Sequences {
+    /// Ends the look at what was there before.
+    pub(super) fn begin(&mut self) {
+        self.has_begun = true;
+    }
+
+    /// Takes in an event: returns how many of its thread were lost before it; `None` if it was seen
+    /// before.
+    pub(super) fn note(
+        &mut self,
+        update: &Update,
+        record: &ControlEventRecord<'_>,
+        is_past: bool,
+    ) -> Option<u64> {
+        self.turn += 1;
+        let turn = self.turn;
+        let key = key_of(update);
+        let is_new_stream = self.has_begun && !self.streams.contains_key(&key);
+        if is_new_stream && self.streams.len() >= STREAMS_MAX {
+            self.forget_oldest();
+        }
+        let threads = self.streams.entry(key).or_default();
+        if let Some(seen) = find(threads, record) {
+            if record.sequence <= seen.last {
+                return is_past.then_some(0);
+            }
+            let missed = record.sequence - seen.last - 1;
+            (seen.last, seen.turn) = (record.sequence, turn);
+            return Some(missed);
+        }
+        if threads.len() >= THREADS_MAX {
+            let oldest = threads.iter().enumerate().min_by_key(|(_, seen)| seen.turn);
+            if let Some((oldest, _)) = oldest {
+                threads.swap_remove(oldest);
+            }
+        }
+        threads.push(Seen {
+            life: record.life,
+            thread: record.thread,
+            last: record.sequence,
+            put_off: 0,
+            turn,
+        });
+        // Of a thread in a stream that was there before, it is not known when it began.
+        let missed = if is_new_stream {
+            record.sequence.saturating_sub(1)
+        } else {
+            0
+        };
+        Some(missed)
+    }
+
+    /// Keeps lost events for the next event of the thread that is given.
+    pub(super) fn put_off(
+        &mut self,
+        update: &Update,
+        record: &ControlEventRecord<'_>,
+        missed: u64,
+    ) {
+        if missed > 0
+            && let Some(threads) = self.streams.get_mut(&key_of(update))
+            && let Some(seen) = find(threads, record)
+        {
+            seen.put_off = seen.put_off.saturating_add(missed);
+        }
+    }
+
+    /// The lost events that were kept for this one.
+    pub(super) fn take_put_off(&mut self, update: &Update, record: &ControlEventRecord<'_>) -> u64 {
+        let threads = self.streams.get_mut(&key_of(update));
+        let seen = threads.and_then(|threads| find(threads, record));
+        seen.map_or(0, |seen| std::mem::take(&mut seen.put_off))
+    }
+
+    fn forget_oldest(&mut self) {
+        let last_turn = |threads: &Vec<Seen>| threads.iter().map(|seen| seen.turn).max();
+        let oldest = self
+            .streams
+            .iter()
+            .min_by_key(|(_, threads)| last_turn(threads));
+        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+            self.streams.remove(&key);
+        }
+    }
+}
+
+fn key_of(update: &Update) -> (Arc<str>, SeriesId) {
+    (Arc::clone(&update.node), update.series)
+}
+
+fn find<'s>(threads: &'s mut [Seen], record: &ControlEventRecord<'_>) -> Option<&'s mut Seen> {
+    let is_it = |seen: &&mut Seen| (seen.life, seen.thread) == (record.life, record.thread);
+    threads.iter_mut().find(is_it)
+}
