@@ -138,7 +138,10 @@ impl ControlEvents {
             node,
             labels,
             properties: pairs(words.properties).collect(),
-            age_max: words.age_max.map(|age| seconds("age_max", age)).transpose()?,
+            age_max: words
+                .age_max
+                .map(|age| seconds("age_max", age))
+                .transpose()?,
             past: seconds("past", words.past)?,
             excludes_own: words.exclude_own,
             ..ControlFilter::default()
@@ -154,7 +157,11 @@ impl ControlEvents {
         })
     }
 
-    fn next(&mut self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<ControlEvent>> {
+    fn next(
+        &mut self,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+    ) -> PyResult<Option<ControlEvent>> {
         let subscription = &mut self.subscription;
         let event = wait::until(py, timeout, |slice| subscription.wait(slice))?;
         Ok(event.map(|event| ControlEvent { event }))

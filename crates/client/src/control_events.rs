@@ -40,6 +40,8 @@ const STREAMS: &str = "*control.event.record";
 const LOOK_UPDATES_MAX: usize = 1_024;
 /// Time for which the differences of clocks of other nodes are not read again, in ns.
 const CLOCKS_NS: i64 = NS_PER_S;
+/// How far wrong the known difference of two clocks may be, in ns.
+const SLACK_NS: i64 = NS_PER_S;
 
 /// What a subscription has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +71,8 @@ pub struct ControlSubscription {
     past: VecDeque<ControlEvent>,
     updates: VecDeque<Update>,
     clocks: Clocks,
+    /// Monotonic time at which it began.
+    begun_ns: i64,
     counts: ControlCounts,
 }
 
@@ -95,6 +99,7 @@ impl Observer {
         filter: ControlFilter,
     ) -> Result<ControlSubscription, ClientError> {
         let clock = Arc::clone(self.follower.clock());
+        let begun_ns = clock.monotonic_ns();
         let run_dir = &self.run_dir;
         let opened = ViewFollower::open_with_mirrors(run_dir, self.scopes, Arc::clone(&clock));
         let follower = opened.map_err(|error| self.of_this(error))?;
@@ -112,6 +117,7 @@ impl Observer {
             past: VecDeque::new(),
             updates: VecDeque::new(),
             clocks: Clocks::default(),
+            begun_ns,
             counts: ControlCounts::default(),
         };
         subscription.begin();
@@ -226,7 +232,8 @@ impl ControlSubscription {
         self.counts.missed = self.counts.missed.saturating_add(missed);
         let ahead_ns = (self.clocks).ahead_ns(&update.node, &self.home, &*self.clock);
         let age_ns = age_ns(self.clock.now_ns(), update.sample.ts, ahead_ns);
-        if !wants(&self.filter, update, &record, age_ns) {
+        let is_before = ahead_ns.is_some() && self.is_before(age_ns);
+        if is_before || !wants(&self.filter, update, &record, age_ns) {
             self.counts.passed_over += 1;
             // It is told with the next event that is given.
             self.sequences.put_off(update, &record, missed);
@@ -235,6 +242,14 @@ impl ControlSubscription {
         let missed = missed + self.sequences.take_put_off(update, &record);
         let event = ControlEvent::new(update, &record, ahead_ns, age_ns, missed);
         Some(event)
+    }
+
+    /// Whether an event is older than those with which the subscription begins: what a mirror that has
+    /// just come has of its node's past.
+    fn is_before(&self, age_ns: i64) -> bool {
+        let since_ns = self.clock.monotonic_ns().saturating_sub(self.begun_ns);
+        let past_ns = i64::try_from(self.filter.past.as_nanos()).unwrap_or(i64::MAX);
+        age_ns > since_ns.saturating_add(past_ns).saturating_add(SLACK_NS)
     }
 
     /// A past event, with its present age.

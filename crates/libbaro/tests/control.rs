@@ -137,14 +137,22 @@ fn a_program_consumes_events_in_three_ways() {
     node.tell("io.late", 0.5, "set10");
     let late = "io.late /scratch 6 0.5 6 0 solver n1 set10";
     assert_eq!(shower.tell("fork"), format!("child {late}"));
-    assert_eq!(shower.tell("check"), format!("check {late}"), "the parent has it as well");
+    assert_eq!(
+        shower.tell("check"),
+        format!("check {late}"),
+        "the parent has it as well"
+    );
     for _ in 0..3 {
         node.tell("io.policy", 1.0, "set10");
     }
     let first = shower.tell("dispatch");
     assert_eq!(first, "callback io.policy /scratch 7 1 7 0 solver n1 set10");
     let second = "callback io.policy /scratch 8 1 8 0 solver n1 set10";
-    assert_eq!((shower.line().as_str(), shower.line().as_str()), (second, "2"), "it ended it");
+    assert_eq!(
+        (shower.line().as_str(), shower.line().as_str()),
+        (second, "2"),
+        "it ended it"
+    );
     let third = shower.tell("dispatch");
     assert_eq!(third, "callback io.policy /scratch 9 1 9 0 solver n1 set10");
     assert_eq!(shower.line(), "1");
@@ -158,7 +166,10 @@ fn a_program_consumes_events_in_three_ways() {
     let parts: Vec<&str> = lost.split(' ').collect();
     assert_eq!((parts[1], parts[5]), ("io.late", "41"), "{lost}");
     let missed: u64 = parts[6].parse().unwrap();
-    assert!(missed >= count - u64::from(DEPTH) && missed < count, "{lost}");
+    assert!(
+        missed >= count - u64::from(DEPTH) && missed < count,
+        "{lost}"
+    );
     assert_eq!(shower.tell("missed"), missed.to_string());
     shower.end();
 }
@@ -180,14 +191,21 @@ fn the_other_languages_consume_them() {
         let mut shower = Shower::start(&program, dir.path());
         node.tell("other", 1.0, "set10");
         node.tell("io.starved", 1.0, "set10");
-        assert_eq!(shower.tell("go"), "wait io.starved /scratch 2 set10", "{language:?}");
+        assert_eq!(
+            shower.tell("go"),
+            "wait io.starved /scratch 2 set10",
+            "{language:?}"
+        );
         node.tell("io.late", 1.0, "fcfs");
         assert_eq!(shower.tell("go"), "callback io.late /scratch 3 fcfs");
         assert_eq!(shower.line(), "1");
         node.tell("io.late", 1.0, "fcfs");
         assert_eq!(shower.tell("go"), "thrown 0");
         shower.end();
-        let told: Vec<String> = published(dir.path()).into_iter().map(|it| it.kind).collect();
+        let told: Vec<String> = published(dir.path())
+            .into_iter()
+            .map(|it| it.kind)
+            .collect();
         assert_eq!(told[0], "a.b");
     }
 }
@@ -253,13 +271,23 @@ fn a_program_publishes_events_and_so_does_its_child() {
         return;
     };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    must(&command(&program, dir.path()).arg("publish").output().unwrap());
+    must(
+        &command(&program, dir.path())
+            .arg("publish")
+            .output()
+            .unwrap(),
+    );
     let told = published(dir.path());
     let kinds: Vec<(&str, u64)> = told
         .iter()
         .map(|it| (it.kind.as_str(), it.sequence))
         .collect();
-    let expect = [("io.starved", 1), ("io.late", 2), ("io.ended", 3), ("child.begun", 1)];
+    let expect = [
+        ("io.starved", 1),
+        ("io.late", 2),
+        ("io.ended", 3),
+        ("child.begun", 1),
+    ];
     assert_eq!(kinds, expect, "refused ones have no number");
     assert_eq!((told[0].value, told[0].confidence), (Some(2.5), 0.75));
     let properties = [("policy", "set10"), ("volume", "scratch")];
@@ -268,7 +296,10 @@ fn a_program_publishes_events_and_so_does_its_child() {
     assert_eq!(told[1].value, None);
     assert_eq!(told[2].value, Some(f64::INFINITY));
     let child = &told[3];
-    assert!(child.pid != told[0].pid && child.life != told[0].life, "{told:?}");
+    assert!(
+        child.pid != told[0].pid && child.life != told[0].life,
+        "{told:?}"
+    );
     assert_eq!(child.life >> 32, u64::from(child.pid));
     // All of one process are for the same readers.
     let entries = std::fs::read_dir(RunDir::new(dir.path()).ingest_dir()).unwrap();

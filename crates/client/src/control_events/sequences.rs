@@ -54,10 +54,11 @@ impl Sequences {
         self.turn += 1;
         let turn = self.turn;
         let key = key_of(update);
-        let is_new_stream = self.has_begun && !self.streams.contains_key(&key);
-        if is_new_stream && self.streams.len() >= STREAMS_MAX {
+        let is_new = !self.streams.contains_key(&key);
+        if is_new && self.streams.len() >= STREAMS_MAX {
             self.forget_oldest();
         }
+        let is_new_stream = is_new && self.has_begun;
         let threads = self.streams.entry(key).or_default();
         if let Some(seen) = find(threads, record) {
             if record.sequence <= seen.last {
@@ -130,4 +131,96 @@ fn key_of(update: &Update) -> (Arc<str>, SeriesId) {
 fn find<'s>(threads: &'s mut [Seen], record: &ControlEventRecord<'_>) -> Option<&'s mut Seen> {
     let is_it = |seen: &&mut Seen| (seen.life, seen.thread) == (record.life, record.thread);
     threads.iter_mut().find(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use barograph_model::{Descriptor, Name, Sample, Unit, ValueType};
+    use barograph_stream::ControlProperties;
+
+    use super::*;
+
+    fn update(node: &str, stream: &str) -> Update {
+        let name = Name::new(stream).unwrap();
+        let descriptor = Descriptor::gauge(name, ValueType::Bytes, Unit::new("").unwrap());
+        Update {
+            index: 0,
+            series: descriptor.series_id(),
+            descriptor: Arc::new(descriptor),
+            node: node.into(),
+            sample: Sample::measured(0, 0),
+            lost: 0,
+            stale: false,
+        }
+    }
+
+    fn record(life: u64, thread: u32, sequence: u64) -> ControlEventRecord<'static> {
+        ControlEventRecord {
+            kind: "a",
+            subject: "",
+            value: None,
+            confidence: 1.0,
+            pid: 1,
+            thread,
+            life,
+            sequence,
+            properties: ControlProperties::default(),
+        }
+    }
+
+    #[test]
+    fn lost_events_are_told_within_their_thread() {
+        let mut sequences = Sequences::default();
+        let old = update("n1", "old");
+        assert_eq!(sequences.note(&old, &record(1, 0, 7), true), Some(0));
+        sequences.begin();
+        let mut note = |update: &Update, of: (u64, u32, u64)| {
+            sequences.note(update, &record(of.0, of.1, of.2), false)
+        };
+        assert_eq!(note(&old, (1, 0, 8)), Some(0));
+        assert_eq!(note(&old, (1, 0, 12)), Some(3));
+        assert_eq!(note(&old, (1, 0, 12)), None, "it was seen before");
+        assert_eq!(note(&old, (1, 0, 3)), None);
+        // When another thread began is not known, nor is it of another life.
+        assert_eq!(note(&old, (1, 1, 5)), Some(0));
+        assert_eq!(note(&old, (1, 1, 7)), Some(1));
+        assert_eq!(note(&old, (2, 0, 1)), Some(0));
+        // A stream that is new has lost what came before its first event.
+        let new = update("n1", "new");
+        assert_eq!(note(&new, (1, 0, 3)), Some(2));
+        // The same names on another node, or in another stream, are others.
+        assert_eq!(note(&update("n2", "new"), (1, 0, 1)), Some(0));
+        assert_eq!(note(&old, (1, 0, u64::MAX)), Some(u64::MAX - 13));
+    }
+
+    #[test]
+    fn what_was_lost_before_an_event_that_is_passed_over_is_told_later() {
+        let mut sequences = Sequences::default();
+        let update = update("n1", "a");
+        let (first, second) = (record(1, 0, 1), record(1, 0, 2));
+        sequences.note(&update, &first, true);
+        sequences.put_off(&update, &first, 3);
+        sequences.put_off(&update, &first, 2);
+        sequences.note(&update, &second, false);
+        assert_eq!(sequences.take_put_off(&update, &second), 5);
+        assert_eq!(sequences.take_put_off(&update, &second), 0);
+    }
+
+    #[test]
+    fn streams_and_threads_are_bounded() {
+        let mut sequences = Sequences::default();
+        sequences.begin();
+        let one = update("n1", "a");
+        for thread in 0..2 * THREADS_MAX as u32 {
+            sequences.note(&one, &record(1, thread, 1), false);
+        }
+        assert_eq!(
+            sequences.streams.values().map(Vec::len).sum::<usize>(),
+            THREADS_MAX
+        );
+        for n in 0..STREAMS_MAX + 10 {
+            sequences.note(&update("n1", &format!("a.b{n}")), &record(1, 0, 1), false);
+        }
+        assert_eq!(sequences.streams.len(), STREAMS_MAX);
+    }
 }

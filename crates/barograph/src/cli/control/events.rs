@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use barograph_client::{
-    Cell, ControlEvent, ControlFilter, Rows, SystemClock, control_event_json,
-};
+use barograph_client::{Cell, ControlEvent, ControlFilter, Rows, SystemClock, control_event_json};
 use barograph_model::{Clock as _, Pattern, Selector, SqlLimits};
 use clap::Args;
 
@@ -226,7 +224,9 @@ fn source_of(event: &ControlEvent) -> String {
 /// An event in one line.
 fn line(event: &ControlEvent) -> anyhow::Result<String> {
     let time = jiff::Timestamp::from_nanosecond(i128::from(event.ts))?;
-    let value = event.value.map_or(String::new(), |value| format!(" {value}"));
+    let value = event
+        .value
+        .map_or(String::new(), |value| format!(" {value}"));
     let properties = event.properties.iter();
     let properties: String = properties
         .map(|(name, text)| format!("  {name}={text}"))
