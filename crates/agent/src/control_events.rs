@@ -2,8 +2,8 @@
 //! a policy of I/O scheduling starves phases (docs/design/0012-agreement.md).
 //!
 //! Any thread of the agent may publish one. It waits for the sampling loop, which is woken and puts
-//! it into a stream of the node's own segment. So whoever may read the node may read it, and it must
-//! not tell what users keep to themselves.
+//! it into a stream of the node's own segment. So whoever may read the node may read it, and it
+//! must not tell what users keep to themselves.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,8 +17,6 @@ use barograph_stream::{
     CONTROL_EVENT_BYTES_MAX, CONTROL_EVENT_STREAM_OF_AGENTS, ControlEventContent,
     ControlEventSource,
 };
-
-use crate::self_watch::descriptor;
 
 /// Events per second that are published in the long run, and at once; further ones are dropped.
 const EVENTS_PER_S_MAX: i64 = 50;
@@ -50,8 +48,8 @@ struct State {
     credit_at_ns: i64,
 }
 
-/// The streams of the events. They are declared with the first event, so that nodes without any have
-/// none.
+/// The streams of the events. They are declared with the first event, so that nodes without any
+/// have none.
 #[derive(Default)]
 pub(crate) struct ControlEventStreams {
     keys: Option<(Option<StreamKey>, Option<StreamKey>)>,
@@ -171,14 +169,21 @@ impl State {
 }
 
 fn declare(sink: &mut Streams<'_>) -> (Option<StreamKey>, Option<StreamKey>) {
-    let events = Descriptor {
-        name: Name::new(CONTROL_EVENT_STREAM_OF_AGENTS).expect("a literal"),
+    let descriptor = |name: &str, value_type, unit: &str, kind, help: &str| Descriptor {
+        name: Name::new(name).expect("a literal"),
         labels: Labels::none(),
-        value_type: ValueType::Bytes,
-        unit: Unit::new("").expect("a literal"),
-        kind: Kind::State,
-        help: "Control events of the agent; the table control_events has their parts".into(),
+        value_type,
+        unit: Unit::new(unit).expect("a literal"),
+        kind,
+        help: help.into(),
     };
+    let events = descriptor(
+        CONTROL_EVENT_STREAM_OF_AGENTS,
+        ValueType::Bytes,
+        "",
+        Kind::State,
+        "Control events of the agent; the table control_events has their parts",
+    );
     let help = "Control events of the agent that were dropped, because there were too many";
     let drops = descriptor(DROPPED_STREAM, ValueType::Int, "count", Kind::Counter, help);
     let bytes_max = CONTROL_EVENT_BYTES_MAX as u32;

@@ -248,8 +248,8 @@ impl PhaseDesk for IoSchedules {
 }
 
 impl Volume {
-    /// Tells what has happened since the last time. Everyone on the node may read it, so it names the
-    /// volume, and no application or user.
+    /// Tells what has happened since the last time. Everyone on the node may read it, so it names
+    /// the volume, and no application or user.
     fn tell(&mut self, events: &ControlEvents, now_ns: i64) {
         let scheduler = self.scheduler.scheduler();
         let (counts, by) = (self.scheduler.counts(), scheduler.current().by);

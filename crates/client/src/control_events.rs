@@ -2,8 +2,8 @@
 //! are known here, with a filter.
 //!
 //! An event is consumed in one of three ways, by the thread that calls: [`check`] never waits,
-//! [`wait`] sleeps until there is one, and [`dispatch`] runs a function for each. The program has no
-//! thread of ours.
+//! [`wait`] sleeps until there is one, and [`dispatch`] runs a function for each. The program has
+//! no thread of ours.
 //!
 //! [`check`]: ControlSubscription::check
 //! [`wait`]: ControlSubscription::wait
@@ -126,8 +126,8 @@ impl Observer {
 }
 
 impl ControlSubscription {
-    /// Takes in what the rings have now: past events, if they are wanted, and the numbers that later
-    /// ones are compared with.
+    /// Takes in what the rings have now: past events, if they are wanted, and the numbers that
+    /// later ones are compared with.
     fn begin(&mut self) {
         let wants_past = !self.filter.past.is_zero();
         let past_ns = i64::try_from(self.filter.past.as_nanos()).unwrap_or(i64::MAX);
@@ -244,8 +244,8 @@ impl ControlSubscription {
         Some(event)
     }
 
-    /// Whether an event is older than those with which the subscription begins: what a mirror that has
-    /// just come has of its node's past.
+    /// Whether an event is older than those with which the subscription begins: what a mirror that
+    /// has just come has of its node's past.
     fn is_before(&self, age_ns: i64) -> bool {
         let since_ns = self.clock.monotonic_ns().saturating_sub(self.begun_ns);
         let past_ns = i64::try_from(self.filter.past.as_nanos()).unwrap_or(i64::MAX);

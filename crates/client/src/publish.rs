@@ -33,6 +33,7 @@ mod calls;
 mod clock;
 mod config;
 mod control_event;
+mod control_handles;
 mod declare;
 mod error;
 mod fork;

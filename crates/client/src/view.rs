@@ -120,9 +120,9 @@ pub(crate) struct NodeView {
 }
 
 impl NodeView {
-    /// The streams of the segments that are followed. A series that several of a node have is that of
-    /// the node, else that which was registered last: a publication that is given other readers leaves
-    /// its old scope behind.
+    /// The streams of the segments that are followed. A series that several of a node have is that
+    /// of the node, else that which was registered last: a publication that is given other readers
+    /// leaves its old scope behind.
     pub(crate) fn of(follower: &SegmentFollower<ViewStream>) -> Self {
         let parts = follower.parts();
         let mut streams = follower.own().streams.clone();

@@ -128,7 +128,8 @@ fn a_program_consumes_events_in_three_ways() {
     node.tell("io.starved", 0.75, "set10");
     let starved = "wait io.starved /scratch 2 0.75 2 0 solver n1 set10";
     assert_eq!(shower.tell("wait"), starved, "what was before is not given");
-    // What is unsure, of another kind or of another policy is passed over, and so are foreign bytes.
+    // What is unsure, of another kind or of another policy is passed over, and so are foreign
+    // bytes.
     node.tell("io.starved", 0.4, "set10");
     node.tell("epoch.begun", 1.0, "set10");
     node.tell("io.starved", 1.0, "fcfs");

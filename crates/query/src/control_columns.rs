@@ -1,4 +1,5 @@
-//! The columns of the table `control_events`, which are read from the records that its samples hold.
+//! The columns of the table `control_events`, which are read from the records that its samples
+//! hold.
 //!
 //! The table has the streams of the control events of programs and of agents: one kind of thing
 //! that comes by two streams. So it has the rings, the archive, the nodes and the rights of all

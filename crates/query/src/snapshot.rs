@@ -313,8 +313,8 @@ pub(crate) fn over_nodes(table: &str) -> (&str, bool) {
 }
 
 /// The tables that have a stream of this metric: the metric's own has the streams of this node, and
-/// that of the cluster those of all nodes, as soon as another one is mirrored. Control events are in
-/// the table of all of them as well.
+/// that of the cluster those of all nodes, as soon as another one is mirrored. Control events are
+/// in the table of all of them as well.
 fn tables_of(
     metric: &str,
     is_mirrored: bool,

@@ -3,8 +3,8 @@
 //! them (`docs/reference/control-events.md`).
 //!
 //! The time of an event is that of its sample, and its labels are those of its stream. Records come
-//! from other programs and nodes, so [`ControlEventRecord::read`] believes nothing. Writing needs no
-//! memory but the caller's.
+//! from other programs and nodes, so [`ControlEventRecord::read`] believes nothing. Writing needs
+//! no memory but the caller's.
 
 use thiserror::Error;
 

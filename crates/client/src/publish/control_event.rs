@@ -2,8 +2,8 @@
 //! (docs/design/0012-agreement.md).
 //!
 //! An event needs no memory, descriptor or lock beyond those of a put. It has a number among those
-//! of its thread, and not of its process: threads have rings of their own, so only the events of one
-//! thread are read in their order, and a number that is missing is an event that was lost.
+//! of its thread, and not of its process: threads have rings of their own, so only the events of
+//! one thread are read in their order, and a number that is missing is an event that was lost.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -29,13 +29,6 @@ thread_local! {
     static SOURCE: Cell<ControlEventSource> = const {
         Cell::new(ControlEventSource { pid: 0, thread: 0, life: 0, sequence: 0 })
     };
-}
-
-/// The handles of a publisher's control events; 0 before they are declared.
-#[derive(Debug, Default)]
-pub(super) struct ControlHandles {
-    publication: AtomicU64,
-    record: AtomicU64,
 }
 
 impl Publisher {

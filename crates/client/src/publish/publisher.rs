@@ -10,7 +10,7 @@ use barograph_stream::ingest::kind;
 use barograph_stream::{Incarnation, RunDir};
 
 use super::calls::{self, Declarer};
-use super::control_event::ControlHandles;
+use super::control_handles::ControlHandles;
 use super::declare::{ValueConfig, declare_knob, declare_value, labels_of, stream_name};
 use super::state::{self, LOST_WITHOUT_FILE, Pairs, PublishState};
 use super::value::ValueHandle;
