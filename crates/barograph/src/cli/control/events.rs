@@ -178,7 +178,7 @@ fn cells(rows: &Rows, row: usize, now_ns: i64) -> Vec<String> {
         _ => String::new(),
     };
     let number = |column: usize| match rows.get(row, column) {
-        Some(Cell::Float(value)) => value.to_string(),
+        Some(Cell::Real(value)) => value.to_string(),
         Some(Cell::Int(value)) => value.to_string(),
         _ => "-".to_owned(),
     };
