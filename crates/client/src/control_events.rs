@@ -159,7 +159,6 @@ impl ControlSubscription {
             }
         });
         keep_newest(past);
-        sequences.begin();
     }
 
     /// Returns the next event that is here already.

@@ -20,8 +20,6 @@ const THREADS_MAX: usize = 64;
 #[derive(Default)]
 pub(super) struct Sequences {
     streams: HashMap<(Arc<str>, SeriesId), Vec<Seen>>,
-    /// Whether the subscription has begun: a stream that is new then has lost nothing before.
-    has_begun: bool,
     /// Number of events so far.
     turn: u64,
 }
@@ -38,11 +36,6 @@ struct Seen {
 }
 
 impl Sequences {
-    /// Ends the look at what was there before.
-    pub(super) fn begin(&mut self) {
-        self.has_begun = true;
-    }
-
     /// Takes in an event: returns how many of its thread were lost before it; `None` if it was seen
     /// before.
     pub(super) fn note(
@@ -58,7 +51,6 @@ impl Sequences {
         if is_new && self.streams.len() >= STREAMS_MAX {
             self.forget_oldest();
         }
-        let is_new_stream = is_new && self.has_begun;
         let threads = self.streams.entry(key).or_default();
         if let Some(seen) = find(threads, record) {
             if record.sequence <= seen.last {
@@ -81,13 +73,9 @@ impl Sequences {
             put_off: 0,
             turn,
         });
-        // Of a thread in a stream that was there before, it is not known when it began.
-        let missed = if is_new_stream {
-            record.sequence.saturating_sub(1)
-        } else {
-            0
-        };
-        Some(missed)
+        // It is not known when the thread began, nor whether its earlier events were for this
+        // reader: it may have published elsewhere before, or to an agent that has ended.
+        Some(0)
     }
 
     /// Keeps lost events for the next event of the thread that is given.
@@ -173,7 +161,6 @@ mod tests {
         let mut sequences = Sequences::default();
         let old = update("n1", "old");
         assert_eq!(sequences.note(&old, &record(1, 0, 7), true), Some(0));
-        sequences.begin();
         let mut note = |update: &Update, of: (u64, u32, u64)| {
             sequences.note(update, &record(of.0, of.1, of.2), false)
         };
@@ -185,11 +172,9 @@ mod tests {
         assert_eq!(note(&old, (1, 1, 5)), Some(0));
         assert_eq!(note(&old, (1, 1, 7)), Some(1));
         assert_eq!(note(&old, (2, 0, 1)), Some(0));
-        // A stream that is new has lost what came before its first event.
-        let new = update("n1", "new");
-        assert_eq!(note(&new, (1, 0, 3)), Some(2));
-        // The same names on another node, or in another stream, are others.
-        assert_eq!(note(&update("n2", "new"), (1, 0, 1)), Some(0));
+        // The same numbers on another node, or in another stream, are of others.
+        assert_eq!(note(&update("n1", "new"), (1, 0, 3)), Some(0));
+        assert_eq!(note(&update("n2", "old"), (1, 0, 3)), Some(0));
         assert_eq!(note(&old, (1, 0, u64::MAX)), Some(u64::MAX - 13));
     }
 
@@ -209,7 +194,6 @@ mod tests {
     #[test]
     fn streams_and_threads_are_bounded() {
         let mut sequences = Sequences::default();
-        sequences.begin();
         let one = update("n1", "a");
         for thread in 0..2 * THREADS_MAX as u32 {
             sequences.note(&one, &record(1, thread, 1), false);
