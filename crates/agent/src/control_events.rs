@@ -18,8 +18,9 @@ use barograph_stream::{
     ControlEventSource,
 };
 
-/// Events per second that are published in the long run, and at once; further ones are dropped.
+/// Events per second that are published in the long run; further ones are dropped.
 const EVENTS_PER_S_MAX: i64 = 50;
+/// Events that are published at once after a while without any.
 const EVENTS_AT_ONCE_MAX: i64 = 200;
 /// Most events that wait for the sampling loop.
 const WAITING_MAX: usize = 256;
@@ -57,6 +58,7 @@ pub(crate) struct ControlEventStreams {
 
 /// What an event costs of the credit, which grows with time.
 const COST_NS: i64 = NS_PER_S / EVENTS_PER_S_MAX;
+/// Most credit, in ns.
 const CREDIT_NS_MAX: i64 = COST_NS * EVENTS_AT_ONCE_MAX;
 
 impl ControlEvents {

@@ -11,9 +11,10 @@ use barograph_stream::ControlEventRecord;
 
 use crate::Update;
 
-/// Most streams whose numbers are kept, and threads of each: the ones not heard of for longest are
-/// forgotten, and then what they have lost is not told.
+/// Most streams whose numbers are kept: the ones not heard of for longest are forgotten, and then
+/// what they have lost is not told.
 const STREAMS_MAX: usize = 4_096;
+/// Most threads of a stream whose numbers are kept.
 const THREADS_MAX: usize = 64;
 
 /// The streams and threads whose events were seen.
