@@ -39,6 +39,7 @@ program control
   type(baro_control_event) :: event
   type(baro_property) :: properties(2)
   character(len=16) :: line
+  integer(c_int) :: handled
   app = baro_open('teller')
   properties(1)%name = 'name'
   properties(1)%text = 'text '
@@ -58,7 +59,9 @@ program control
   call show('wait', event)
   if (baro_control_on(events, handle) /= BARO_OK) error stop 6
   read '(a)', line
-  print '(i0)', baro_control_dispatch(events, minute_ns)
+  ! Not within the statement: the handler prints as well.
+  handled = baro_control_dispatch(events, minute_ns)
+  print '(i0)', handled
   flush (6)
   read '(a)', line
   if (baro_control_wait(events, minute_ns, event) /= BARO_OK) error stop 7
