@@ -67,7 +67,8 @@ program control
   if (baro_control_wait(events, minute_ns, event) /= BARO_OK) error stop 7
   print '(a, 1x, i0)', 'thrown', baro_control_missed(events)
   flush (6)
-  read '(a)', line
+  ! Until its input ends.
+  read (*, '(a)', iostat=handled) line
   call baro_control_close(events)
   call baro_close(app)
 end program
