@@ -191,6 +191,7 @@ VALUES_CHANGE = "it shows values as they change"
 
 # Commands that run until they are stopped.
 FOLLOWS: Listed = {
+    "control-events.md": {"baro control events --follow": VALUES_CHANGE},
     "first-steps.md": {"baro watch": VALUES_CHANGE},
     "cluster.md": {
         "baro watch memory": VALUES_CHANGE,
@@ -207,6 +208,12 @@ SURROUNDINGS: Listed = {
     "README.md": {"baro_t *app": "static const double r = 0.5; static const uint64_t n = 7;"},
     "applications.md": {"#include <baro.h>": "static double solve(void) { return 0.5; }"},
     "cluster.md": {"b = barograph.of_node": "import barograph"},
+    "control-events.md": {
+        "baro_property_t server": '#define b baro_open("documents", NULL)',
+        "baro_control_filter_t filter": "static void move_away_from(const char *server) { (void)server; }\n"
+        "#define node baro_node_open(NULL)",
+        "events = barograph.control_events": "import barograph",
+    },
     "scheduling.md": {
         "baro_io_volume_t *scratch": 'static const int64_t bytes = 7; static void write_checkpoint(void) {}\n'
         "#define b baro_open(\"documents\", NULL)",

@@ -16,9 +16,10 @@ the agent is busy and after it restarts.
 
 A program can publish values of its own, and be called: :func:`publication`. Other programs call its
 handlers and set its knobs: :func:`fire`, :func:`set_knob`. It can say when it does much I/O, and wait
-for its turn: :func:`io_volume`. Operations at servers that come and go:
-:func:`server_map` and :func:`map_server`. Arrays that are read as precisely as is
-needed are in :mod:`barograph.progressive`.
+for its turn: :func:`io_volume`. Operations at servers that come and go: :func:`server_map` and
+:func:`map_server`. It can tell others what they should know, and be told: :func:`control_event`,
+:func:`control_events`. Arrays that are read as precisely as is needed are in
+:mod:`barograph.progressive`.
 
 Names and labels may be given as a pattern with ``*`` and ``?``: ``disk.*{device=vd*}``; labels may
 also be keyword arguments. Times are integers, nanoseconds since the epoch. The functions of the
@@ -36,6 +37,8 @@ from barograph import _barograph, progressive
 from barograph._barograph import (
     AmbiguousStreamError,
     Call,
+    ControlEvent,
+    ControlEvents,
     Error,
     EventGap,
     Events,
@@ -59,6 +62,7 @@ from barograph._archive import Archive
 from barograph._calls import Fired, NodeFired
 from barograph._calls import fire as _fire
 from barograph._control import Control, ControlError
+from barograph._control_events import control_event
 from barograph._io import io_volume
 from barograph._maps import map_server, server_map
 from barograph._nodes import NodeRows, NodeState
@@ -78,6 +82,8 @@ __all__ = [
     "Call",
     "Control",
     "ControlError",
+    "ControlEvent",
+    "ControlEvents",
     "Error",
     "EventGap",
     "Events",
@@ -107,6 +113,8 @@ __all__ = [
     "archive",
     "connect",
     "control",
+    "control_event",
+    "control_events",
     "counter",
     "events",
     "fire",
@@ -165,6 +173,32 @@ class Observer(_barograph.Observer):
         """See :func:`barograph.events`."""
         folder = None if path is None else os.fsdecode(path)
         return self.follow_events(list(kinds), folder, glob, source, since, after, timeout)
+
+    def control_events(
+        self,
+        kind: str | None = None,
+        subject: str | None = None,
+        *,
+        sources: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        confidence_min: float = 0.0,
+        age_max: float | None = None,
+        past: float = 0.0,
+        exclude_own: bool = False,
+        timeout: float | None = None,
+    ) -> ControlEvents:
+        """See :func:`barograph.control_events`."""
+        return self.follow_control_events(
+            kind,
+            subject,
+            dict(sources or {}),
+            dict(properties or {}),
+            confidence_min,
+            age_max,
+            past,
+            exclude_own,
+            timeout,
+        )
 
     def history(
         self,
@@ -420,6 +454,48 @@ def events(
     """
     return _observer().events(
         *kinds, path=path, glob=glob, source=source, since=since, after=after, timeout=timeout
+    )
+
+
+def control_events(
+    kind: str | None = None,
+    subject: str | None = None,
+    *,
+    sources: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    confidence_min: float = 0.0,
+    age_max: float | None = None,
+    past: float = 0.0,
+    exclude_own: bool = False,
+    timeout: float | None = None,
+) -> ControlEvents:
+    """Subscribes to control events of programs and agents: those of this node, and of all nodes whose
+    events are mirrored here.
+
+    ``kind`` and ``subject`` are patterns with ``*`` and ``?``, and so are the values of ``sources``
+    (labels, such as ``application``, ``job``, ``rank`` and ``user``, and ``node``) and of
+    ``properties``. Begins with new events, or with those of the last ``past`` seconds. ``age_max`` is
+    in seconds; ``exclude_own`` leaves out what this process publishes.
+
+    The result is consumed in one of three ways: ``check()`` never waits, ``wait(timeout)`` sleeps
+    until there is an event, and ``on(function)`` with ``dispatch(timeout)`` calls a function for each.
+    It is an iterator too, which ends when there is nothing new for ``timeout`` seconds.
+
+    ::
+
+        events = barograph.control_events("server.*", sources={"job": "7"})
+        event = events.wait(1.0)
+    """
+    return _observer().control_events(
+        kind,
+        subject,
+        sources=sources,
+        properties=properties,
+        confidence_min=confidence_min,
+        age_max=age_max,
+        past=past,
+        exclude_own=exclude_own,
+        timeout=timeout,
     )
 
 

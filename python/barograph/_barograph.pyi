@@ -364,6 +364,85 @@ class Events(Iterator[FileEvent | EventGap]):
         """The place after what was given last, for ``after``: it may be kept and used by any process."""
 
 @final
+class ControlPublisher:
+    """The control events that this program publishes; see :func:`barograph.control_event`."""
+
+    def __init__(self, application: str, run_dir: str | None, readers: str) -> None: ...
+    def publish(
+        self,
+        kind: str,
+        subject: str,
+        value: float | None,
+        confidence: float,
+        properties: dict[str, str],
+    ) -> bool: ...
+    @property
+    def error(self) -> str | None:
+        """The reason why nothing is published."""
+
+@final
+class ControlEvent:
+    """A control event of a program or an agent."""
+
+    @property
+    def kind(self) -> str:
+        """What has happened, such as ``io.starved``."""
+    @property
+    def subject(self) -> str:
+        """What it happened to; may be empty."""
+    @property
+    def value(self) -> float | None: ...
+    @property
+    def confidence(self) -> float:
+        """How sure its source is, 0 to 1."""
+    @property
+    def ts(self) -> int:
+        """Time, ns since the epoch, by the clock of its node."""
+    @property
+    def age_ns(self) -> int:
+        """Time since then; of another node, with the known difference of both clocks."""
+    @property
+    def sequence(self) -> int:
+        """Number among the events of its thread, from 1 on."""
+    @property
+    def missed(self) -> int:
+        """Events of its thread, of any kind, that were lost before it."""
+    @property
+    def pid(self) -> int: ...
+    @property
+    def thread(self) -> int: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def is_own(self) -> bool:
+        """Whether this process has published it."""
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of its source, such as ``application``, ``job``, ``rank`` and ``user``."""
+    @property
+    def properties(self) -> dict[str, str]: ...
+
+@final
+class ControlEvents(Iterator[ControlEvent]):
+    """Control events as they come: an iterator, and three ways to consume them."""
+
+    def __iter__(self) -> ControlEvents: ...
+    def __next__(self) -> ControlEvent: ...
+    def check(self) -> ControlEvent | None:
+        """Returns the next event that is here already; never waits."""
+    def wait(self, timeout: float | None = None) -> ControlEvent | None:
+        """Returns the next event; None if none came within ``timeout`` seconds."""
+    def on(self, handler: Callable[[ControlEvent], object], /) -> None:
+        """Sets the function that :meth:`dispatch` calls for each event."""
+    def dispatch(self, timeout: float | None = None) -> int:
+        """Waits for an event, and calls the function for it and for those that are here by then, in
+        this thread. Returns for how many: 1,024 at most, 0 if none came within ``timeout`` seconds.
+        """
+    @property
+    def missed(self) -> int:
+        """Number of events that were lost so far."""
+
+@final
 class ValueHandle:
     """A value of a publication. May be put from any thread, and after a fork."""
 
@@ -742,6 +821,18 @@ class Observer:
         after: str | None,
         timeout: float | None,
     ) -> Events: ...
+    def follow_control_events(
+        self,
+        kind: str | None,
+        subject: str | None,
+        sources: dict[str, str],
+        properties: dict[str, str],
+        confidence_min: float,
+        age_max: float | None,
+        past: float,
+        exclude_own: bool,
+        timeout: float | None,
+    ) -> ControlEvents: ...
     def near(self, name: str) -> list[str]: ...
     def status(self) -> Status: ...
     def query(

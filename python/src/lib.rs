@@ -3,6 +3,7 @@
 
 mod archive;
 mod calls;
+mod control_events;
 mod errors;
 mod events;
 mod io_phases;
@@ -29,6 +30,9 @@ fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<archive::Table>()?;
     module.add_class::<calls::Call>()?;
     module.add_class::<calls::Knob>()?;
+    module.add_class::<control_events::ControlEvent>()?;
+    module.add_class::<control_events::ControlEvents>()?;
+    module.add_class::<control_events::ControlPublisher>()?;
     module.add_class::<events::Event>()?;
     module.add_class::<events::Events>()?;
     module.add_class::<events::Gap>()?;

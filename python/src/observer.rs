@@ -1,6 +1,6 @@
 //! The observer: resolves names, and keeps the handles of those that are read repeatedly.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::archive::{self, Table};
+use crate::control_events::{ControlEvents, ControlWords};
 use crate::events::{EventWords, Events};
 use crate::rows::{self, Rows};
 use crate::sample::{Sample, labels_dict};
@@ -239,6 +240,38 @@ impl Observer {
             after,
         };
         Events::open(py, &self.client, words, since, timeout)
+    }
+
+    /// Control events, as they come.
+    #[pyo3(signature = (
+        kind, subject, sources, properties, confidence_min, age_max, past, exclude_own, timeout
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn follow_control_events(
+        &self,
+        py: Python<'_>,
+        kind: Option<String>,
+        subject: Option<String>,
+        sources: BTreeMap<String, String>,
+        properties: BTreeMap<String, String>,
+        confidence_min: f64,
+        age_max: Option<f64>,
+        past: f64,
+        exclude_own: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<ControlEvents> {
+        let timeout = wait::timeout(timeout)?;
+        let words = ControlWords {
+            kind,
+            subject,
+            sources,
+            properties,
+            confidence_min,
+            age_max,
+            past,
+            exclude_own,
+        };
+        ControlEvents::open(py, &self.client, words, timeout)
     }
 
     /// Names that resemble `name`, best first.

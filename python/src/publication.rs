@@ -416,7 +416,10 @@ fn raise_mistake(done: Result<(), PublishError>) -> PyResult<()> {
 pub(crate) fn is_mistake(error: &PublishError) -> bool {
     matches!(
         error,
-        PublishError::Name(_) | PublishError::Taken { .. } | PublishError::Knob { .. }
+        PublishError::Name(_)
+            | PublishError::Taken { .. }
+            | PublishError::Knob { .. }
+            | PublishError::Event(_)
     )
 }
 

@@ -20,6 +20,7 @@ use crate::cluster_inputs::ClusterInputs;
 use crate::cluster_insights::SharedInsights;
 use crate::cluster_watch::ClusterState;
 use crate::control::wanted;
+use crate::control_events::ControlEvents;
 use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
 use crate::interference::BandwidthWatch;
 use crate::io_schedules::IoSchedules;
@@ -103,7 +104,13 @@ impl AgentDirectories {
         take_over(&self.run_dir, &config.node, &history);
         let segment = Segment::create(&path, segment_config(config, incarnation), started_ns)?;
         let (events, receiver) = sync_channel(EVENTS_MAX);
-        let schedules = IoSchedules::new(&config.schedule, &world.clock);
+        // Half of the random bits is enough to tell lives apart.
+        let life = u128::from_le_bytes(incarnation.0) as u64;
+        let control_events = ControlEvents::new(&world.clock, life);
+        let wake = waking(events.clone());
+        control_events.wake_by(move || wake());
+        let told = Arc::clone(&control_events);
+        let schedules = IoSchedules::new(&config.schedule, &world.clock, told);
         let desk: Arc<dyn PhaseDesk> = Arc::clone(&schedules) as _;
         let maps = ServerMaps::new();
         let shared = ScopeShared {
@@ -136,6 +143,7 @@ impl AgentDirectories {
             policies: Policies::new(&config.sources, waking(events.clone())),
             ingest: Arc::default(),
             schedules,
+            control_events,
             exports,
             cluster: ClusterState::default(),
             cluster_inputs: inputs,

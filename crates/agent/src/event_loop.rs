@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use crate::archive_watch::ArchiveWatch;
 use crate::cluster_inputs::ClusterInputs;
 use crate::cluster_watch::{ClusterState, ClusterWatch};
+use crate::control_events::{ControlEventStreams, ControlEvents};
 use crate::documents::{self, RenderedInsights, RenderedSources};
 use crate::export::ExportWatch;
 use crate::facts::FactSink;
@@ -114,6 +115,8 @@ pub(crate) struct LoopParts {
     pub ingest: Arc<IngestCounts>,
     /// The schedulers of volumes.
     pub schedules: Arc<IoSchedules>,
+    /// The agent's own control events.
+    pub control_events: Arc<ControlEvents>,
     /// The success of the exports, if there are any.
     pub exports: Option<ExportStatus>,
     /// The state of the cluster as the fabric knows it.
@@ -137,6 +140,8 @@ pub(crate) struct EventLoop<'c> {
     bandwidths: BandwidthWatch,
     policies: Policies,
     self_watch: SelfWatch,
+    control_events: Arc<ControlEvents>,
+    control_event_streams: ControlEventStreams,
     exports: Option<ExportWatch>,
     cluster: ClusterWatch,
     cluster_inputs: Option<ClusterInputs>,
@@ -169,6 +174,7 @@ impl<'c> EventLoop<'c> {
             policies,
             ingest,
             schedules,
+            control_events,
             exports,
             cluster,
             cluster_inputs,
@@ -199,6 +205,8 @@ impl<'c> EventLoop<'c> {
             bandwidths,
             policies,
             self_watch,
+            control_events,
+            control_event_streams: ControlEventStreams::default(),
             exports,
             cluster,
             cluster_inputs,
@@ -297,6 +305,8 @@ impl<'c> EventLoop<'c> {
         {
             inputs.look(now_ns, &mut self.graph);
         }
+        let control_events = &mut self.control_event_streams;
+        self.control_events.take(control_events, &mut self.streams);
         self.evaluate(now_ns);
         if monotonic_ns >= self.next_beat_ns {
             self.next_beat_ns = next_after(monotonic_ns, self.next_beat_ns, BEAT_NS);

@@ -114,6 +114,8 @@ impl Default for ClusterConfig {
             "pressure.*",
             "memory.*",
             "network.*",
+            "control.event.*",
+            "app.control.event.*",
         ];
         Self {
             name: String::new(),

@@ -21,6 +21,8 @@ use barograph_model::Clock;
 use barograph_stream::Incarnation;
 use barograph_stream::ingest::{GrantState, PhaseStage};
 
+use crate::control_events::ControlEvents;
+
 pub use config::{PolicyName, ScheduleConfig, VolumeConfig};
 pub(crate) use document::{ROWS_MAX, rows_of, rows_of_users};
 use relay::Relay;
@@ -48,6 +50,23 @@ struct Volume {
     /// Whether its phases are relayed to the leader of the cluster. Then the scheduler is used
     /// where that is this node.
     is_shared: bool,
+    told: VolumeTold,
+}
+
+/// What control events have told of a volume.
+struct VolumeTold {
+    counts: SchedulerCounts,
+    /// The policy that made the plan.
+    by: &'static str,
+}
+
+impl VolumeTold {
+    fn of(scheduler: &VolumeScheduler) -> Self {
+        Self {
+            counts: scheduler.counts(),
+            by: scheduler.scheduler().current().by,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -78,6 +97,7 @@ pub(crate) struct VolumeState {
 pub(crate) struct IoSchedules {
     desk: Mutex<Desk>,
     clock: Arc<dyn Clock>,
+    events: Arc<ControlEvents>,
     config: ScheduleConfig,
     uid: u32,
     /// Wakes the thread that relays phases of shared volumes.
@@ -85,14 +105,22 @@ pub(crate) struct IoSchedules {
 }
 
 impl IoSchedules {
-    /// Makes the schedulers of the configured volumes.
-    pub(crate) fn new(config: &ScheduleConfig, clock: &Arc<dyn Clock>) -> Arc<Self> {
-        let volumes = config.volumes.iter().map(|(name, volume)| Volume {
-            name: name.clone(),
-            path: volume.path.clone(),
-            scheduler: config.scheduler(volume),
-            config: volume.clone(),
-            is_shared: volume.shared,
+    /// Makes the schedulers of the configured volumes, which tell `events` what goes wrong.
+    pub(crate) fn new(
+        config: &ScheduleConfig,
+        clock: &Arc<dyn Clock>,
+        events: Arc<ControlEvents>,
+    ) -> Arc<Self> {
+        let volumes = config.volumes.iter().map(|(name, volume)| {
+            let scheduler = config.scheduler(volume);
+            Volume {
+                name: name.clone(),
+                path: volume.path.clone(),
+                told: VolumeTold::of(&scheduler),
+                scheduler,
+                config: volume.clone(),
+                is_shared: volume.shared,
+            }
         });
         Arc::new(Self {
             desk: Mutex::new(Desk {
@@ -100,6 +128,7 @@ impl IoSchedules {
                 ..Desk::default()
             }),
             clock: Arc::clone(clock),
+            events,
             config: config.clone(),
             uid: rustix::process::geteuid().as_raw(),
             relay_waker: OnceLock::new(),
@@ -245,7 +274,11 @@ impl PhaseDesk for IoSchedules {
         let mut desk = self.desk();
         let steps = desk.volumes.iter_mut().filter(|it| !it.is_shared);
         steps
-            .filter_map(|volume| volume.scheduler.step(now_ns))
+            .filter_map(|volume| {
+                let due_ns = volume.scheduler.step(now_ns);
+                volume.tell(&self.events, now_ns);
+                due_ns
+            })
             .min()
     }
 
@@ -263,6 +296,38 @@ impl PhaseDesk for IoSchedules {
         }
         desk.changes += u64::from(!outcomes.is_empty());
         outcomes
+    }
+}
+
+impl Volume {
+    /// Forgets all phases.
+    fn begin_anew(&mut self, config: &ScheduleConfig) {
+        self.scheduler = config.scheduler(&self.config);
+        self.told = VolumeTold::of(&self.scheduler);
+    }
+
+    /// Tells what has happened since the last time. Everyone on the node may read it, so it names
+    /// the volume, and no application or user.
+    fn tell(&mut self, events: &ControlEvents, now_ns: i64) {
+        let scheduler = self.scheduler.scheduler();
+        let (counts, by) = (self.scheduler.counts(), scheduler.current().by);
+        let before = std::mem::replace(&mut self.told, VolumeTold { counts, by });
+        for (kind, now, then) in [
+            ("io.starved", counts.starved, before.counts.starved),
+            ("io.refused", counts.refused, before.counts.refused),
+            ("io.expired", counts.expired, before.counts.expired),
+            ("io.alone", counts.went_alone, before.counts.went_alone),
+        ] {
+            if now > then {
+                let phases = Some((now - then) as f64);
+                events.publish(kind, &self.name, phases, 1.0, &[("policy", by)]);
+            }
+        }
+        if by != before.by {
+            let load = scheduler.load(now_ns);
+            let properties = [("policy", by), ("before", before.by)];
+            events.publish("io.policy", &self.name, load, 1.0, &properties);
+        }
     }
 }
 
@@ -345,7 +410,8 @@ mod tests {
         };
         config.check().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        IoSchedules::new(&config, &clock)
+        let events = ControlEvents::new(&clock, 1);
+        IoSchedules::new(&config, &clock, events)
     }
 
     fn process(number: u8, application: &str, job: &str) -> PhaseProcess {
@@ -427,6 +493,12 @@ mod tests {
         schedules.step();
         assert_eq!(told(schedules.take_outcomes()), [(3, 1, go)]);
         assert_eq!(schedules.states()[0].counts.ended, 1);
+        assert_eq!(schedules.events.kinds(), [""; 0]);
+        let alone = [report("/scratch/x", 1, PhaseStage::Alone)];
+        schedules.report(&process(4, "reader", ""), &alone);
+        schedules.step();
+        schedules.step();
+        assert_eq!(schedules.events.kinds(), ["io.alone"], "told once");
     }
 
     #[test]

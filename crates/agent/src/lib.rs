@@ -21,6 +21,7 @@ mod cluster_insights;
 mod cluster_watch;
 mod config;
 mod control;
+mod control_events;
 mod controllers;
 mod documents;
 mod error;

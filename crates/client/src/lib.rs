@@ -22,6 +22,7 @@
 //! ```
 
 mod archive;
+mod control_events;
 mod demand;
 mod error;
 mod events;
@@ -52,8 +53,13 @@ pub use barograph_model::NEAR_MAX;
 pub use barograph_query::{Cell, Field, Moment, Rows, Table};
 pub use barograph_stream::calls::CallPayload;
 pub use barograph_stream::{
-    AgentSocket, HEARTBEAT_AGE_NS_MAX, Incarnation, RunDir, SCOPE_OF_ALL, SCOPES_MAX,
-    STALE_AGE_NS_MIN, STALE_INTERVALS, SystemClock, UnknownNode, is_scope,
+    AgentSocket, CONTROL_EVENT_BYTES_MAX, CONTROL_EVENT_KIND_BYTES_MAX,
+    CONTROL_EVENT_PROPERTIES_MAX, HEARTBEAT_AGE_NS_MAX, Incarnation, RunDir, SCOPE_OF_ALL,
+    SCOPES_MAX, STALE_AGE_NS_MIN, STALE_INTERVALS, SystemClock, UnknownNode, is_scope,
+};
+pub use control_events::{
+    CONTROL_DISPATCH_MAX, CONTROL_PAST_MAX, ControlCounts, ControlEvent, ControlFilter,
+    ControlFilterFault, ControlSubscription, control_event_json,
 };
 pub use demand::{DemandError, HeldDemand};
 pub use error::ClientError;

@@ -32,6 +32,8 @@ mod agent;
 mod calls;
 mod clock;
 mod config;
+mod control_event;
+mod control_handles;
 mod declare;
 mod error;
 mod fork;
@@ -49,11 +51,13 @@ mod state;
 mod thread;
 mod value;
 
+pub use barograph_stream::ControlEventContent;
 pub use barograph_stream::calls::{Call, CallPayload};
 pub use barograph_stream::ingest::{
     OverflowPolicy, PublicationReaders, RING_RECORDS_DEFAULT, RINGS_DEFAULT_MIN,
 };
 pub use config::{BLOCK_TIME_DEFAULT, PublicationConfig, PublishConfig};
+pub(crate) use control_event::life_of_this_process;
 pub use error::PublishError;
 pub(crate) use fork::watch as watch_forks;
 pub use knob::{Knob, KnobConfig, KnobValue};

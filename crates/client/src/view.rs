@@ -15,6 +15,8 @@ use crate::values::{LatestValue, StreamInfo};
 
 #[derive(Debug)]
 pub(crate) struct ViewStream {
+    /// The node that the stream is of.
+    pub node: Arc<str>,
     pub segment: Arc<SegmentReader>,
     pub descriptor: Arc<Descriptor>,
     pub handle: StreamReader,
@@ -91,8 +93,9 @@ impl ViewStream {
 }
 
 impl FollowedStream for ViewStream {
-    fn of(_: &PartId, segment: &Arc<SegmentReader>, entry: DirectoryEntry) -> Self {
+    fn of(part: &PartId, segment: &Arc<SegmentReader>, entry: DirectoryEntry) -> Self {
         Self {
+            node: Arc::clone(&part.node),
             descriptor: Arc::new(entry.descriptor.clone()),
             handle: segment.stream(&entry),
             segment: Arc::clone(segment),
@@ -117,9 +120,9 @@ pub(crate) struct NodeView {
 }
 
 impl NodeView {
-    /// The streams of the segments that are followed. A series that several have is that of the
-    /// node, else that which was registered last: a publication that is given other readers leaves
-    /// its old scope behind.
+    /// The streams of the segments that are followed. A series that several of a node have is that
+    /// of the node, else that which was registered last: a publication that is given other readers
+    /// leaves its old scope behind.
     pub(crate) fn of(follower: &SegmentFollower<ViewStream>) -> Self {
         let parts = follower.parts();
         let mut streams = follower.own().streams.clone();
@@ -133,9 +136,10 @@ impl NodeView {
             };
             streams.sort_by(|a, b| {
                 let same = sort_key(a).cmp(&sort_key(b));
+                let same = same.then_with(|| a.node.cmp(&b.node));
                 same.then_with(|| rank(a).cmp(&rank(b)))
             });
-            streams.dedup_by(|a, b| a.series() == b.series());
+            streams.dedup_by(|a, b| a.series() == b.series() && a.node == b.node);
         }
         Self {
             segments: parts.iter().map(|p| Arc::clone(&p.segment)).collect(),

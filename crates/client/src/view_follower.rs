@@ -30,9 +30,24 @@ impl ViewFollower {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, ClientError> {
         let follower = SegmentFollower::open(run_dir, scopes, LOOK_NS, clock.now_ns())?;
+        Ok(Self::of(follower, clock))
+    }
+
+    /// Like [`Self::open`], with the mirrors of other nodes.
+    pub(crate) fn open_with_mirrors(
+        run_dir: &RunDir,
+        scopes: ScopeChoice,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ClientError> {
+        let now_ns = clock.now_ns();
+        let follower = SegmentFollower::open(run_dir, scopes, LOOK_NS, now_ns)?;
+        Ok(Self::of(follower.with_mirrors(now_ns)?, clock))
+    }
+
+    fn of(follower: SegmentFollower<ViewStream>, clock: Arc<dyn Clock>) -> Self {
         let view = Arc::new(NodeView::of(&follower));
         let seen = Mutex::new(Seen { follower, view });
-        Ok(Self { clock, seen })
+        Self { clock, seen }
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_model::{Descriptor, Sample, Selector};
+use barograph_model::{Descriptor, Sample, Selector, SeriesId};
 use barograph_stream::{SegmentReader, SegmentTicks};
 
 use crate::view::{NodeView, ViewStream};
@@ -25,6 +25,10 @@ pub struct Update {
     pub index: usize,
     /// The stream's descriptor.
     pub descriptor: Arc<Descriptor>,
+    /// The stream's identity, over its lives.
+    pub series: SeriesId,
+    /// The node that the stream is of.
+    pub node: Arc<str>,
     /// The new sample.
     pub sample: Sample,
     /// Number of earlier samples of this stream that the ring no longer held.
@@ -162,6 +166,21 @@ impl Watch {
         true
     }
 
+    /// Goes over what there is of each stream now, a stream at a time: its newest sample, or the
+    /// whole ring. What is written later is left to [`Self::next`].
+    pub(crate) fn take_first(&mut self, is_whole_ring: bool, mut take: impl FnMut(Update)) {
+        let now_ns = self.follower.now_ns();
+        let mut samples = Vec::new();
+        for (index, watched) in self.watched.iter_mut().enumerate() {
+            if is_whole_ring {
+                watched.cursor = 0;
+            }
+            watched.look(index, now_ns, &mut samples, &mut take);
+            // What a ring has lost before was never asked for.
+            watched.lost = 0;
+        }
+    }
+
     fn collect(&mut self) -> Vec<Update> {
         let mut updates = Vec::new();
         let mut samples = Vec::new();
@@ -173,30 +192,47 @@ impl Watch {
                 self.turn = index;
                 break;
             }
-            let Watched {
-                known,
-                cursor,
-                lost,
-            } = &mut self.watched[index];
-            let from = known.handle.cursor_from(*cursor);
-            // `None`: the stream has ended, and the next `follow` drops it.
-            let Some(scan) = known.handle.scan(from, &mut samples) else {
-                continue;
-            };
-            *cursor = scan.cursor;
-            *lost = lost.saturating_add(scan.lost);
-            let stale = !samples.is_empty() && !known.is_alive(now_ns);
-            for sample in samples.drain(..) {
-                let descriptor = Arc::clone(&known.descriptor);
-                updates.push(Update {
-                    index,
-                    descriptor,
-                    sample,
-                    lost: std::mem::take(lost),
-                    stale,
-                });
-            }
+            let watched = &mut self.watched[index];
+            watched.look(index, now_ns, &mut samples, &mut |update| {
+                updates.push(update);
+            });
         }
         updates
+    }
+}
+
+impl Watched {
+    /// Takes the samples since the last look; `samples` is scratch memory.
+    fn look(
+        &mut self,
+        index: usize,
+        now_ns: i64,
+        samples: &mut Vec<Sample>,
+        take: &mut impl FnMut(Update),
+    ) {
+        let Self {
+            known,
+            cursor,
+            lost,
+        } = self;
+        let from = known.handle.cursor_from(*cursor);
+        // `None`: the stream has ended, and the next `follow` drops it.
+        let Some(scan) = known.handle.scan(from, samples) else {
+            return;
+        };
+        *cursor = scan.cursor;
+        *lost = lost.saturating_add(scan.lost);
+        let stale = !samples.is_empty() && !known.is_alive(now_ns);
+        for sample in samples.drain(..) {
+            take(Update {
+                index,
+                descriptor: Arc::clone(&known.descriptor),
+                series: known.series(),
+                node: Arc::clone(&known.node),
+                sample,
+                lost: std::mem::take(lost),
+                stale,
+            });
+        }
     }
 }

@@ -27,6 +27,14 @@
 !     print *, update%name, update%labels, update%number
 !   end do
 !
+! Control events, which programs and agents tell each other:
+!
+!   code = baro_control_publish(app, 'server.slow', '/scratch', number=2.5d0, confidence=0.9d0)
+!   events = baro_control_subscribe(node, kind='server.*', sources='job=7')
+!   do while (baro_control_wait(events, 1000000000_c_int64_t, event) == BARO_OK)
+!     print *, event%kind, event%subject, event%number
+!   end do
+!
 ! Compile this file with the program: it includes baro_bindings.inc from its own folder, and module
 ! files fit one compiler only. Link with -lbaro. A refused declaration gives a handle of 0, which
 ! does nothing; baro_error() gives the reason. baro.h has the full documentation. Apache-2.0.
@@ -95,6 +103,40 @@ module baro
     real(c_double), allocatable :: numbers(:)
   end type
 
+  ! A subscription to control events; for one thread at a time.
+  type, public :: baro_control_subscription
+    private
+    type(c_ptr) :: pointer = c_null_ptr
+  end type
+
+  ! A property of a control event.
+  type, public :: baro_property
+    character(len=:), allocatable :: name
+    character(len=:), allocatable :: text
+  end type
+
+  ! A control event.
+  type, public :: baro_control_event
+    ! What has happened, and what it happened to.
+    character(len=:), allocatable :: kind, subject
+    ! The number that belongs to it, if it has one.
+    real(c_double) :: number = 0
+    logical :: has_number = .false.
+    ! How sure its source is, 0 to 1.
+    real(c_double) :: confidence = 0
+    ! Nanoseconds since the epoch, and since the event.
+    integer(c_int64_t) :: ts = 0, age_ns = 0
+    ! Number among the events of its thread, and how many of them were lost before it.
+    integer(c_int64_t) :: sequence = 0, missed = 0
+    ! Process and thread that have published it, as they say.
+    integer(c_int32_t) :: pid = 0, thread = 0
+    ! Its source; empty where that is not known.
+    character(len=:), allocatable :: node, application, job, rank, user, labels
+    type(baro_property), allocatable :: properties(:)
+    ! Whether this process has published it.
+    logical :: is_own = .false.
+  end type
+
   ! A volume on which the program does I/O.
   type, public :: baro_volume
     private
@@ -158,7 +200,40 @@ module baro
     integer(c_int64_t) :: content, missed
   end type
 
+  ! A property of a control event. The same layout as baro_property_t of baro.h.
+  type, bind(C) :: c_property
+    type(c_ptr) :: name, text
+  end type
+
+  ! A control event. The same layout as baro_control_event_t of baro.h.
+  type, bind(C) :: c_control_event
+    type(c_ptr) :: kind, subject
+    real(c_double) :: number, confidence
+    integer(c_int64_t) :: ts, age_ns, sequence, missed
+    integer(c_int32_t) :: pid, thread
+    type(c_ptr) :: node, application, job, rank, user, labels, properties
+    integer(c_size_t) :: properties_count
+    integer(c_int) :: is_own
+  end type
+
+  ! The events that are wanted. The same layout as baro_control_filter_t of baro.h.
+  type, bind(C) :: c_control_filter
+    integer(c_size_t) :: size
+    type(c_ptr) :: kind, subject, sources, properties
+    real(c_double) :: confidence_min
+    integer(c_int64_t) :: age_ns_max, past_ns
+    integer(c_int) :: exclude_own
+  end type
+
   abstract interface
+    ! A function that is run for a control event returns 0 for the next one. baro_control_read reads
+    ! `given`.
+    function baro_control_handler(given, data) bind(C) result(status)
+      import :: c_ptr, c_int
+      type(c_ptr), value :: given, data
+      integer(c_int) :: status
+    end function
+
     ! A handler returns 0 if it succeeded. baro_call_text and baro_call_real read `given`.
     function baro_handler(given, data) bind(C) result(status)
       import :: c_ptr, c_int
@@ -176,6 +251,9 @@ module baro
   public :: baro_publication, baro_value, baro_put, baro_put_json, baro_frame, baro_commit, baro_error
   public :: baro_node_open, baro_node_open_mirrored, baro_node_is_alive, baro_node_close, baro_latest, baro_latest_expected
   public :: baro_subscribe, baro_subscription_next, baro_subscription_close
+  public :: baro_control_handler, baro_control_readers, baro_control_publish, baro_control_subscribe
+  public :: baro_control_check, baro_control_wait, baro_control_on, baro_control_dispatch, baro_control_read
+  public :: baro_control_missed, baro_control_close
 
   ! Puts a value with the time of the call.
   interface baro_put
@@ -759,6 +837,191 @@ contains
     call c_baro_subscription_close(subscription%pointer)
     subscription%pointer = c_null_ptr
   end subroutine
+
+  ! Says who may read the control events of this program, before the first one; otherwise it is
+  ! their owner.
+  function baro_control_readers(publisher, readers) result(code)
+    type(baro_publisher), intent(in) :: publisher
+    integer(c_int), intent(in) :: readers
+    integer(c_int) :: code
+    code = c_baro_control_readers(publisher%pointer, readers)
+  end function
+
+  ! Publishes a control event, with the puts of this thread since its last frame. The confidence is 1
+  ! unless given.
+  function baro_control_publish(publisher, kind, subject, number, confidence, properties) result(code)
+    type(baro_publisher), intent(in) :: publisher
+    character(len=*), intent(in) :: kind
+    character(len=*), intent(in), optional :: subject
+    real(c_double), intent(in), optional :: number, confidence
+    type(baro_property), intent(in), optional :: properties(:)
+    integer(c_int) :: code
+    real(c_double) :: given, sure
+    character(kind=c_char), allocatable, target :: texts(:)
+    type(c_property), allocatable :: pairs(:)
+    integer :: at, from, count
+    ! A number that is none; no constant, which compilers refuse.
+    given = transfer(9221120237041090560_c_int64_t, given)
+    if (present(number)) given = number
+    sure = 1
+    if (present(confidence)) sure = confidence
+    count = 0
+    if (present(properties)) count = size(properties)
+    allocate (pairs(count), texts(0))
+    do at = 1, count
+      texts = [texts, c_text(properties(at)%name), c_text(properties(at)%text)]
+    end do
+    from = 1
+    do at = 1, count
+      pairs(at)%name = c_loc(texts(from))
+      from = from + len_trim(properties(at)%name) + 1
+      pairs(at)%text = c_loc(texts(from))
+      from = from + len_trim(properties(at)%text) + 1
+    end do
+    if (present(subject)) then
+      code = c_baro_control_event(publisher%pointer, c_text(kind), c_text(subject), given, sure, pairs, &
+        int(count, c_size_t))
+    else
+      code = c_baro_control_event(publisher%pointer, c_text(kind), c_text(''), given, sure, pairs, &
+        int(count, c_size_t))
+    end if
+  end function
+
+  ! Subscribes to control events: patterns of kind and subject; sources as 'job=7,rank=0'; properties
+  ! as 'policy=set10*'; the least confidence; the greatest age; past events that come first; without
+  ! those of this process.
+  function baro_control_subscribe(node, kind, subject, sources, properties, confidence_min, age_ns_max, past_ns, &
+      exclude_own) result(subscription)
+    type(baro_node), intent(in) :: node
+    character(len=*), intent(in), optional :: kind, subject, sources, properties
+    real(c_double), intent(in), optional :: confidence_min
+    integer(c_int64_t), intent(in), optional :: age_ns_max, past_ns
+    logical, intent(in), optional :: exclude_own
+    type(baro_control_subscription) :: subscription
+    type(c_control_filter) :: filter
+    character(kind=c_char), allocatable, target :: texts(:, :)
+    integer :: longest
+    longest = 1
+    if (present(kind)) longest = max(longest, len_trim(kind) + 1)
+    if (present(subject)) longest = max(longest, len_trim(subject) + 1)
+    if (present(sources)) longest = max(longest, len_trim(sources) + 1)
+    if (present(properties)) longest = max(longest, len_trim(properties) + 1)
+    allocate (texts(longest, 4))
+    texts = c_null_char
+    if (present(kind)) texts(1:len_trim(kind) + 1, 1) = c_text(kind)
+    if (present(subject)) texts(1:len_trim(subject) + 1, 2) = c_text(subject)
+    if (present(sources)) texts(1:len_trim(sources) + 1, 3) = c_text(sources)
+    if (present(properties)) texts(1:len_trim(properties) + 1, 4) = c_text(properties)
+    filter%size = c_sizeof(filter)
+    filter%kind = c_loc(texts(1, 1))
+    filter%subject = c_loc(texts(1, 2))
+    filter%sources = c_loc(texts(1, 3))
+    filter%properties = c_loc(texts(1, 4))
+    filter%confidence_min = 0
+    if (present(confidence_min)) filter%confidence_min = confidence_min
+    filter%age_ns_max = 0
+    if (present(age_ns_max)) filter%age_ns_max = age_ns_max
+    filter%past_ns = 0
+    if (present(past_ns)) filter%past_ns = past_ns
+    filter%exclude_own = 0
+    if (present(exclude_own)) filter%exclude_own = merge(1_c_int, 0_c_int, exclude_own)
+    subscription%pointer = c_baro_control_subscribe(node%pointer, filter)
+  end function
+
+  ! Reads the next event that is here already; never waits. BARO_NOTHING if there is none.
+  function baro_control_check(subscription, event) result(code)
+    type(baro_control_subscription), intent(in) :: subscription
+    type(baro_control_event), intent(out) :: event
+    integer(c_int) :: code
+    code = baro_control_wait(subscription, 0_c_int64_t, event)
+  end function
+
+  ! Reads the next event; waits for it up to timeout_ns. BARO_NOTHING if none came.
+  function baro_control_wait(subscription, timeout_ns, event) result(code)
+    type(baro_control_subscription), intent(in) :: subscription
+    integer(c_int64_t), intent(in) :: timeout_ns
+    type(baro_control_event), intent(out) :: event
+    integer(c_int) :: code
+    type(c_ptr) :: given
+    code = c_baro_control_wait(subscription%pointer, timeout_ns, given)
+    if (code == BARO_OK) event = baro_control_read(given)
+  end function
+
+  ! Sets the function that baro_control_dispatch runs for each event.
+  function baro_control_on(subscription, handler, data) result(code)
+    type(baro_control_subscription), intent(in) :: subscription
+    procedure(baro_control_handler) :: handler
+    type(c_ptr), intent(in), optional :: data
+    integer(c_int) :: code
+    type(c_ptr) :: held
+    held = c_null_ptr
+    if (present(data)) held = data
+    code = c_baro_control_on(subscription%pointer, c_funloc(handler), held)
+  end function
+
+  ! Waits up to timeout_ns for an event, and runs the function for it and for those that are here by
+  ! then. Returns for how many; negative for an error.
+  function baro_control_dispatch(subscription, timeout_ns) result(handled)
+    type(baro_control_subscription), intent(in) :: subscription
+    integer(c_int64_t), intent(in) :: timeout_ns
+    integer(c_int) :: handled
+    handled = c_baro_control_dispatch(subscription%pointer, timeout_ns)
+  end function
+
+  ! Copies an event, as a function of baro_control_on is given it.
+  function baro_control_read(given) result(event)
+    type(c_ptr), intent(in) :: given
+    type(baro_control_event) :: event
+    type(c_control_event), pointer :: read
+    type(c_property), pointer :: pairs(:)
+    integer :: at
+    call c_f_pointer(given, read)
+    event%kind = whole_text(read%kind)
+    event%subject = whole_text(read%subject)
+    event%has_number = .not. read%number /= read%number
+    if (event%has_number) event%number = read%number
+    event%confidence = read%confidence
+    event%ts = read%ts
+    event%age_ns = read%age_ns
+    event%sequence = read%sequence
+    event%missed = read%missed
+    event%pid = read%pid
+    event%thread = read%thread
+    event%node = whole_text(read%node)
+    event%application = whole_text(read%application)
+    event%job = whole_text(read%job)
+    event%rank = whole_text(read%rank)
+    event%user = whole_text(read%user)
+    event%labels = whole_text(read%labels)
+    event%is_own = read%is_own /= 0
+    allocate (event%properties(int(read%properties_count)))
+    if (read%properties_count == 0) return
+    call c_f_pointer(read%properties, pairs, [int(read%properties_count)])
+    do at = 1, size(pairs)
+      event%properties(at)%name = whole_text(pairs(at)%name)
+      event%properties(at)%text = whole_text(pairs(at)%text)
+    end do
+  end function
+
+  ! Number of events that were lost so far.
+  function baro_control_missed(subscription) result(missed)
+    type(baro_control_subscription), intent(in) :: subscription
+    integer(c_int64_t) :: missed
+    missed = c_baro_control_missed(subscription%pointer)
+  end function
+
+  subroutine baro_control_close(subscription)
+    type(baro_control_subscription), intent(inout) :: subscription
+    call c_baro_control_close(subscription%pointer)
+    subscription%pointer = c_null_ptr
+  end subroutine
+
+  ! Copies a C string.
+  function whole_text(place) result(text)
+    type(c_ptr), intent(in) :: place
+    character(len=:), allocatable :: text
+    text = text_at(place, int(c_strlen(place)))
+  end function
 
   ! Copies `length` bytes from C memory into a text.
   function text_at(place, length) result(text)

@@ -743,6 +743,109 @@ int baro_event_next(baro_event_feed_t *feed, int64_t timeout_ns, const baro_even
 const char *baro_event_position(const baro_event_feed_t *feed);
 void baro_event_close(baro_event_feed_t *feed);
 
+/* ---- Control events, since 1.10: what programs and agents tell each other about storage and its
+ *      control (docs/guide/control-events.md) ----
+ *
+ *   baro_property_t why[] = {{"server", "3"}};
+ *   baro_control_event(b, "server.slow", "/scratch", 2.5, 0.9, why, 1);
+ *
+ *   baro_control_filter_t filter = BARO_CONTROL_FILTER_INIT;
+ *   filter.kind = "server.*";
+ *   filter.sources = "job=7";
+ *   baro_control_subscription_t *events = baro_control_subscribe(node, &filter);
+ *   const baro_control_event_t *event;
+ *   while (baro_control_wait(events, 1000000000, &event) == BARO_OK)
+ *       printf("%s %s %g\n", event->kind, event->subject, event->value);
+ *   baro_control_close(events); */
+
+/* A name, and a text; neither contains zero bytes. */
+typedef struct {
+    const char *name;
+    const char *text;
+} baro_property_t;
+
+/* Says who may read the control events of this program (BARO_READERS_OWNER, ...), before the first
+ * one; otherwise it is their owner. */
+int baro_control_readers(baro_t *baro, int readers);
+/* Publishes a control event, with the puts of this thread since its last frame. kind is 1 to 64
+ * letters, digits, '.', '_' and '-'; subject may be null; value is NAN if there is none; confidence
+ * is 0 to 1; there are `count` properties, 16 at most, each of another name. All texts together have
+ * about 1,000 bytes. BARO_E_ARGUMENT if there can be no such event, BARO_E_REFUSED if there is no
+ * room for it. It takes no lock and no memory; the first event of a process takes both. */
+int baro_control_event(baro_t *baro, const char *kind, const char *subject, double value, double confidence,
+                       const baro_property_t *properties, size_t count);
+
+typedef struct baro_control_subscription baro_control_subscription_t; /* for one thread at a time */
+
+/* The events that are wanted. Start from BARO_CONTROL_FILTER_INIT; a field that is 0 or null means
+ * all events, and new ones only. In patterns, * is any run of characters and ? is one byte. */
+typedef struct {
+    size_t size;            /* of this struct */
+    const char *kind;       /* pattern of the kind, "io.*" */
+    const char *subject;    /* pattern of the subject */
+    const char *sources;    /* labels of the source, "job=7,rank=0,application=lu*,node=n1" */
+    const char *properties; /* properties that the event has, "policy=set10*,volume=*" */
+    double confidence_min;  /* least confidence, 0 to 1 */
+    int64_t age_ns_max;     /* greatest age when it is looked at */
+    int64_t past_ns;        /* begins with past events that are not older than this, 4,096 at most */
+    int exclude_own;        /* 1: without events of this process */
+} baro_control_filter_t;
+
+#define BARO_CONTROL_FILTER_INIT {sizeof(baro_control_filter_t), NULL, NULL, NULL, NULL, 0, 0, 0, 0}
+
+/* A control event; valid, with everything that it points to, until the next call with its
+ * subscription. Later versions add fields at the end. Texts are never null; labels that the source
+ * does not have are empty. */
+typedef struct {
+    const char *kind;
+    const char *subject;
+    double value;      /* NAN if there is none */
+    double confidence; /* 0 to 1 */
+    int64_t ts;        /* ns since the epoch, by the clock of its node */
+    int64_t age_ns;    /* since then; of another node, with the known difference of both clocks */
+    uint64_t sequence; /* number among the events of its thread, from 1 on */
+    uint64_t missed;   /* events of its thread, of any kind, that were lost before it */
+    uint32_t pid;      /* of the process that published it, as it says */
+    uint32_t thread;   /* number of the thread there */
+    const char *node;  /* on which it was published */
+    const char *application; /* empty for an agent */
+    const char *job;
+    const char *rank;
+    const char *user;
+    const char *labels; /* all labels of the source, "application=lulesh,rank=0,user=ada" */
+    const baro_property_t *properties;
+    size_t properties_count;
+    int is_own; /* 1 if this process has published it */
+} baro_control_event_t;
+
+/* Subscribes to the control events that this process may read: those of programs and of the agent
+ * on this node, and of all nodes whose events are mirrored here. The events of each thread of a
+ * program come in their order, each once. filter may be null. The node may be closed before the
+ * subscription. If the process forks, parent and child each have all events from there on. Returns
+ * null on error. */
+baro_control_subscription_t *baro_control_subscribe(const baro_node_t *node, const baro_control_filter_t *filter);
+/* Returns the next event that is here already; never waits. If there is none, returns BARO_NOTHING
+ * and sets *event to null. */
+int baro_control_check(baro_control_subscription_t *subscription, const baro_control_event_t **event);
+/* Like baro_control_check, and sleeps up to timeout_ns until there is an event. */
+int baro_control_wait(baro_control_subscription_t *subscription, int64_t timeout_ns,
+                      const baro_control_event_t **event);
+
+/* A function that is run for an event. It returns 0 for the next one, and anything else to end the
+ * dispatch. It may do anything but use its own subscription, except close it, and must return: no
+ * longjmp, no exception, no end of its thread. The thread is not cancelled while it runs. */
+typedef int (*baro_control_handler_t)(const baro_control_event_t *event, void *data);
+/* Sets the function that baro_control_dispatch runs; a later one replaces it, null takes it away. */
+int baro_control_on(baro_control_subscription_t *subscription, baro_control_handler_t handler, void *data);
+/* Waits up to timeout_ns for an event, and runs the function for it and for those that are here by
+ * then, in this thread. Returns for how many: at most 1,024; 0 if none came in time. */
+int baro_control_dispatch(baro_control_subscription_t *subscription, int64_t timeout_ns);
+/* Number of events that were lost so far, whatever the filter wants. */
+uint64_t baro_control_missed(const baro_control_subscription_t *subscription);
+/* The text of a property of an event; null without it. */
+const char *baro_control_property(const baro_control_event_t *event, const char *name);
+void baro_control_close(baro_control_subscription_t *subscription);
+
 /* ---- SQL ---- */
 
 /* Types of cells: BARO_INT (also for bools), BARO_FLOAT, BARO_TEXT (also for JSON, and for arrays

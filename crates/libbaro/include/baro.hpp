@@ -18,6 +18,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
+#include <initializer_list>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -441,6 +445,22 @@ public:
         return baro::map_server(baro_map_server(baro_.get(), name, number));
     }
 
+    /// Says who may read the control events of this program, before the first one; otherwise it is
+    /// their owner.
+    bool control_readers(readers who) noexcept
+    {
+        return baro_control_readers(baro_.get(), static_cast<int>(who)) == BARO_OK;
+    }
+    /// Publishes a control event, with the puts of this thread since its last frame. Returns false
+    /// if there can be no such event, or no room for it.
+    bool control_event(const char *kind, const char *subject = "",
+                       double value = std::numeric_limits<double>::quiet_NaN(), double confidence = 1,
+                       std::initializer_list<baro_property_t> properties = {}) noexcept
+    {
+        return baro_control_event(baro_.get(), kind, subject, value, confidence, properties.begin(),
+                                  properties.size()) == BARO_OK;
+    }
+
     /// Sets the handler `handler(const baro::call &)` of a trigger, which runs on the thread of
     /// poll or listen. If it returns false or throws, the caller learns that it failed.
     template <class F> bool on(const char *name, F &&handler, const char *help = "")
@@ -656,6 +676,100 @@ private:
     std::unique_ptr<baro_subscription_t, closer> subscription_;
 };
 
+/// A control event; valid until its subscription is asked for the next one or ends.
+class control_event {
+public:
+    explicit control_event(const baro_control_event_t *given) noexcept : event_(given) {}
+
+    /// What has happened.
+    const char *kind() const noexcept { return event_->kind; }
+    /// What it happened to; may be empty.
+    const char *subject() const noexcept { return event_->subject; }
+    /// The number that belongs to it.
+    std::optional<double> value() const noexcept
+    {
+        return event_->value == event_->value ? std::optional<double>(event_->value) : std::nullopt;
+    }
+    /// How sure its source is, 0 to 1.
+    double confidence() const noexcept { return event_->confidence; }
+    /// Time since it was published.
+    std::chrono::nanoseconds age() const noexcept { return std::chrono::nanoseconds(event_->age_ns); }
+    /// Number among the events of its thread, from 1 on.
+    std::uint64_t sequence() const noexcept { return event_->sequence; }
+    /// Number of events of its thread that were lost before it.
+    std::uint64_t missed() const noexcept { return event_->missed; }
+    /// The text of a property; nothing without it.
+    std::optional<std::string_view> property(const char *name) const noexcept
+    {
+        const char *text = baro_control_property(event_, name);
+        return text ? std::optional<std::string_view>(text) : std::nullopt;
+    }
+    /// The event as baro.h has it, with its source.
+    const baro_control_event_t &raw() const noexcept { return *event_; }
+
+private:
+    const baro_control_event_t *event_;
+};
+
+/// A subscription to control events; for one thread at a time.
+class control_subscription {
+public:
+    /// Returns the next event that is here already.
+    std::optional<control_event> check() { return wait(std::chrono::nanoseconds(0)); }
+    /// Returns the next event; nothing if none came in time.
+    std::optional<control_event> wait(std::chrono::nanoseconds timeout)
+    {
+        const baro_control_event_t *given = nullptr;
+        const int code = baro_control_wait(subscription_.get(), timeout.count(), &given);
+        if (code < 0)
+            throw error(code);
+        return code == BARO_OK ? std::optional<control_event>(given) : std::nullopt;
+    }
+    /// Sets the function that dispatch runs. An exception that it throws ends the dispatch, and is
+    /// thrown there.
+    void on(std::function<void(const control_event &)> handler) { handler_ = std::move(handler); }
+    /// Waits for an event, and runs the function for it and for those that are here by then, in this
+    /// thread. Returns for how many.
+    int dispatch(std::chrono::nanoseconds timeout)
+    {
+        running now{&handler_, nullptr};
+        int code = baro_control_on(subscription_.get(), handler_ ? run : nullptr, &now);
+        if (code >= 0)
+            code = baro_control_dispatch(subscription_.get(), timeout.count());
+        if (now.thrown)
+            std::rethrow_exception(now.thrown);
+        if (code < 0)
+            throw error(code);
+        return code;
+    }
+    /// Number of events that were lost so far.
+    std::uint64_t missed() const noexcept { return baro_control_missed(subscription_.get()); }
+
+private:
+    friend class node;
+    explicit control_subscription(baro_control_subscription_t *given) : subscription_(given) {}
+    struct running {
+        std::function<void(const control_event &)> *handler;
+        std::exception_ptr thrown;
+    };
+    static int run(const baro_control_event_t *event, void *data) noexcept
+    {
+        auto *now = static_cast<running *>(data);
+        try {
+            (*now->handler)(control_event(event));
+            return 0;
+        } catch (...) {
+            now->thrown = std::current_exception();
+            return 1;
+        }
+    }
+    struct closer {
+        void operator()(baro_control_subscription_t *given) const noexcept { baro_control_close(given); }
+    };
+    std::unique_ptr<baro_control_subscription_t, closer> subscription_;
+    std::function<void(const control_event &)> handler_;
+};
+
 /// The result of an SQL statement.
 class table {
 public:
@@ -714,6 +828,14 @@ public:
         if (!made)
             throw error(BARO_E_ARGUMENT);
         return baro::subscription(made);
+    }
+    /// Subscribes to control events: BARO_CONTROL_FILTER_INIT wants all, and new ones only.
+    baro::control_subscription control_events(const baro_control_filter_t &filter = BARO_CONTROL_FILTER_INIT) const
+    {
+        baro_control_subscription_t *made = baro_control_subscribe(node_.get(), &filter);
+        if (!made)
+            throw error(BARO_E_ARGUMENT);
+        return baro::control_subscription(made);
     }
     baro::table query(const std::string &sql) const
     {

@@ -15,6 +15,7 @@
 mod array;
 mod array_step;
 mod calls;
+mod control_events;
 mod events;
 mod fire;
 mod guard;

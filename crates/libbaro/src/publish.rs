@@ -33,6 +33,7 @@ impl From<PublishError> for Failure {
         let code = match &error {
             PublishError::TooLong { .. } => E_TOO_LONG,
             PublishError::Type => E_TYPE,
+            PublishError::Event(_) => E_ARGUMENT,
             _ => E_REFUSED,
         };
         Self::new(code, error)
@@ -176,6 +177,16 @@ pub(crate) unsafe extern "C" fn baro_label(
     )
 }
 
+/// The readers with a number of `baro.h`.
+pub(crate) fn readers_of(readers: c_int) -> Result<PublicationReaders, Failure> {
+    match readers {
+        0 => Ok(PublicationReaders::Owner),
+        1 => Ok(PublicationReaders::Group),
+        2 => Ok(PublicationReaders::All),
+        _ => Err(Failure::new(E_ARGUMENT, "there are no such readers")),
+    }
+}
+
 /// See `baro.h`.
 ///
 /// # Safety
@@ -191,12 +202,7 @@ pub(crate) unsafe extern "C" fn baro_publication(
         || {
             // SAFETY: the caller upholds the requirements of this function.
             let (baro, name) = unsafe { (thing(baro)?, text(name, "the publication's name")?) };
-            let readers = match readers {
-                0 => PublicationReaders::Owner,
-                1 => PublicationReaders::Group,
-                2 => PublicationReaders::All,
-                _ => return Err(Failure::new(E_ARGUMENT, "there are no such readers")),
-            };
+            let readers = readers_of(readers)?;
             let labels = Vec::new();
             let publication = baro.publication(name, PublicationConfig { readers, labels })?;
             Ok(publication.to_raw())

@@ -10,6 +10,7 @@
 mod array;
 mod build;
 mod calls;
+mod control;
 mod events;
 mod guest;
 mod maps;

@@ -158,6 +158,10 @@ impl Hybrid {
                 Values::Bytes(records) => part.set(context, &records[row]),
                 _ => context.set_result(Null),
             },
+            ShapeColumn::Control(part) => match &columns.values {
+                Values::Bytes(records) => part.set(context, &records[row]),
+                _ => context.set_result(Null),
+            },
         }
     }
 

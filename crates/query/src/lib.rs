@@ -25,6 +25,7 @@ mod asof;
 mod asof_samples;
 mod catalogue;
 mod cell;
+mod control_columns;
 mod documents;
 mod error;
 mod event_columns;

@@ -14,6 +14,7 @@ use rusqlite::Result;
 use rusqlite::types::Null;
 use rusqlite::vtab::{Context, Filters, IndexInfo};
 
+use crate::control_columns::{CONTROL_EVENTS, is_in_control_events};
 use crate::error::failed;
 use crate::hybrid::{Hybrid, SampleId};
 use crate::live::Live;
@@ -209,6 +210,10 @@ impl Cursor for MetricCursor {
             }
             ShapeColumn::Unit => context.set_result(stream.unit()),
             ShapeColumn::Event(part) => match &row.sample.value {
+                Value::Bytes(record) => part.set(context, record),
+                _ => context.set_result(Null),
+            },
+            ShapeColumn::Control(part) => match &row.sample.value {
                 Value::Bytes(record) => part.set(context, record),
                 _ => context.set_result(Null),
             },
@@ -512,8 +517,11 @@ impl MetricCursor {
     }
 }
 
-/// Whether `table` is the table of the metric `name`.
+/// Whether the metric `name` is in the table `table`.
 fn is_of(name: &str, table: &str) -> bool {
+    if table == CONTROL_EVENTS {
+        return is_in_control_events(name);
+    }
     let fold = |b: u8| if b == b'.' { b'_' } else { b };
     name.len() == table.len() && name.bytes().map(fold).eq(table.bytes())
 }

@@ -8,6 +8,7 @@ use std::ffi::CString;
 use barograph_event::{EVENT_STREAM, SOURCE_LABEL};
 use barograph_model::{Descriptor, Kind, ValueType};
 
+use crate::control_columns::{CONTROL_EVENTS, ControlColumn};
 use crate::event_columns::EventColumn;
 
 /// Most label columns of one table; further labels are found in `streams.labels` only.
@@ -38,6 +39,8 @@ pub(crate) enum ShapeColumn {
     Unit,
     /// Part of the record of an event.
     Event(EventColumn),
+    /// Part of the record of a control event.
+    Control(ControlColumn),
 }
 
 /// The time since a look or a sign of life, in ns. A statement's time is read before its rows, so
@@ -106,6 +109,37 @@ const EVENT_LAST: [(&str, ShapeColumn); 9] = [
     ("age_ns", ShapeColumn::AgeNs),
 ];
 
+/// The columns of the table of control events before those of labels.
+const CONTROL_FIRST: [(&str, ShapeColumn); 11] = [
+    ("ts", ShapeColumn::Ts),
+    ("node", ShapeColumn::Node),
+    ("kind", ShapeColumn::Control(ControlColumn::Kind)),
+    ("subject", ShapeColumn::Control(ControlColumn::Subject)),
+    ("value", ShapeColumn::Control(ControlColumn::Value)),
+    (
+        "confidence",
+        ShapeColumn::Control(ControlColumn::Confidence),
+    ),
+    ("sequence", ShapeColumn::Control(ControlColumn::Sequence)),
+    ("pid", ShapeColumn::Control(ControlColumn::Pid)),
+    ("thread", ShapeColumn::Control(ControlColumn::Thread)),
+    (
+        "properties",
+        ShapeColumn::Control(ControlColumn::Properties),
+    ),
+    ("newest", ShapeColumn::Newest),
+];
+
+/// Its hidden columns.
+const CONTROL_LAST: [(&str, ShapeColumn); 3] = [
+    ("life", ShapeColumn::Control(ControlColumn::Life)),
+    ("record", ShapeColumn::Value),
+    ("age_ns", ShapeColumn::AgeNs),
+];
+
+/// Labels that programs with control events may have, and so columns that the table always has.
+const CONTROL_LABELS: [&str; 4] = ["application", "job", "rank", "user"];
+
 /// The columns of one metric's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetricShape {
@@ -120,20 +154,26 @@ pub(crate) struct MetricShape {
 }
 
 impl MetricShape {
-    /// The shape that includes these streams; `None` if `old` already does.
+    /// The shape that includes these streams; `None` if `old` already does. `table` is the name of
+    /// the table on one node.
     pub(crate) fn grown<'a>(
+        table: &str,
         old: Option<&Self>,
         streams: impl Iterator<Item = &'a Descriptor>,
     ) -> Option<Self> {
         let mut streams = streams.peekable();
         let first = *streams.peek()?;
-        let mut shape = old.cloned().unwrap_or_else(|| Self {
-            name: first.name.as_str().to_owned(),
-            labels: Vec::new(),
-            value_type: Some(first.value_type),
-            kind: first.kind,
-            help: first.help.clone(),
-        });
+        let mut shape = match old {
+            Some(old) => old.clone(),
+            None if table == CONTROL_EVENTS => Self::of_control_events(),
+            None => Self {
+                name: first.name.as_str().to_owned(),
+                labels: Vec::new(),
+                value_type: Some(first.value_type),
+                kind: first.kind,
+                help: first.help.clone(),
+            },
+        };
         for descriptor in streams {
             if shape.value_type.is_some_and(|t| t != descriptor.value_type) {
                 shape.value_type = None;
@@ -158,11 +198,28 @@ impl MetricShape {
         shape
     }
 
+    /// The shape of the table of control events, which is there before any event.
+    pub(crate) fn of_control_events() -> Self {
+        let mut shape = Self {
+            name: CONTROL_EVENTS.to_owned(),
+            labels: Vec::new(),
+            value_type: Some(ValueType::Bytes),
+            kind: Kind::State,
+            help: "What programs and agents tell each other about storage and its control."
+                .to_owned(),
+        };
+        for label in CONTROL_LABELS {
+            shape.add_label(label);
+        }
+        shape
+    }
+
     /// The fixed columns before and after those of labels.
     fn fixed(&self) -> (FixedColumns, FixedColumns) {
-        match self.name == EVENT_STREAM {
-            true => (&EVENT_FIRST, &EVENT_LAST),
-            false => (&FIRST, &LAST),
+        match &*self.name {
+            EVENT_STREAM => (&EVENT_FIRST, &EVENT_LAST),
+            CONTROL_EVENTS => (&CONTROL_FIRST, &CONTROL_LAST),
+            _ => (&FIRST, &LAST),
         }
     }
 
@@ -247,6 +304,7 @@ impl MetricShape {
             | ShapeColumn::Label(_) => "TEXT",
             ShapeColumn::Newest => "BOOLEAN",
             ShapeColumn::Event(part) => part.declared(),
+            ShapeColumn::Control(part) => part.declared(),
             ShapeColumn::Value => match self.value_type {
                 Some(ValueType::Int) => "INTEGER",
                 Some(ValueType::Float) => "REAL",

@@ -12,6 +12,7 @@ use barograph_event::EVENT_STREAM;
 use barograph_model::{NS_PER_S, SeriesId};
 use barograph_stream::{DirectoryEntry, SegmentPart, SegmentReader};
 
+use crate::control_columns::{CONTROL_EVENTS, is_in_control_events};
 use crate::shape::MetricShape;
 use crate::stream::SnapshotStream;
 
@@ -312,25 +313,37 @@ pub(crate) fn over_nodes(table: &str) -> (&str, bool) {
 }
 
 /// The tables that have a stream of this metric: the metric's own has the streams of this node, and
-/// that of the cluster those of all nodes, as soon as another one is mirrored.
+/// that of the cluster those of all nodes, as soon as another one is mirrored. Control events are
+/// in the table of all of them as well.
 fn tables_of(
     metric: &str,
     is_mirrored: bool,
     has_mirrors: bool,
 ) -> impl Iterator<Item = String> + use<> {
-    let own = (!is_mirrored).then(|| metric.to_owned());
-    let cluster = has_mirrors.then(|| format!("{OVER_NODES}{metric}"));
-    own.into_iter().chain(cluster)
+    let of_all = is_in_control_events(metric).then(|| CONTROL_EVENTS.to_owned());
+    let tables = [Some(metric.to_owned()), of_all].into_iter().flatten();
+    tables.flat_map(move |table| {
+        let cluster = has_mirrors.then(|| format!("{OVER_NODES}{table}"));
+        let own = (!is_mirrored).then_some(table);
+        own.into_iter().chain(cluster)
+    })
 }
 
 impl Default for Schema {
-    /// The schema without streams: it has the table of events, so that a statement over it can be
+    /// The schema without streams: it has the tables of events, so that statements over them can be
     /// written before there are any.
     fn default() -> Self {
+        let control_events = Arc::new(MetricShape::of_control_events());
         Self {
-            shapes: BTreeMap::from([(EVENT_STREAM.to_owned(), Arc::new(MetricShape::of_events()))]),
+            shapes: BTreeMap::from([
+                (EVENT_STREAM.to_owned(), Arc::new(MetricShape::of_events())),
+                (CONTROL_EVENTS.to_owned(), control_events),
+            ]),
             nodes: BTreeMap::new(),
-            numbers: HashMap::from([(EVENT_STREAM.to_owned(), TableId(0))]),
+            numbers: HashMap::from([
+                (EVENT_STREAM.to_owned(), TableId(0)),
+                (CONTROL_EVENTS.to_owned(), TableId(1)),
+            ]),
         }
     }
 }
@@ -345,7 +358,7 @@ impl Schema {
             let living = group.streams.iter().map(|s| &s.entry.descriptor);
             let descriptors = living.chain(archived().map(|one| &*one.descriptor));
             let old = self.shapes.get(table).map(AsRef::as_ref);
-            if let Some(shape) = MetricShape::grown(old, descriptors) {
+            if let Some(shape) = MetricShape::grown(over_nodes(table).0, old, descriptors) {
                 let schema = grown.get_or_insert_with(|| self.clone());
                 schema.shapes.insert(table.clone(), Arc::new(shape));
                 let next = TableId(schema.numbers.len());

@@ -24,6 +24,7 @@ mod acl;
 pub mod bytes;
 pub mod calls;
 mod clock;
+mod control_event;
 mod documents;
 mod ended;
 mod entry;
@@ -52,6 +53,12 @@ mod writer;
 pub use access::{ScopeReader, make_public_dir, make_scope_dir};
 pub use acl::{AccessList, Grantee};
 pub use clock::SystemClock;
+pub use control_event::{
+    CONTROL_EVENT_BYTES_MAX, CONTROL_EVENT_KIND_BYTES_MAX, CONTROL_EVENT_PROPERTIES_MAX,
+    CONTROL_EVENT_PUBLICATION, CONTROL_EVENT_STREAM_OF_AGENTS, CONTROL_EVENT_STREAM_OF_PROGRAMS,
+    CONTROL_EVENT_VALUE, ControlEventContent, ControlEventFault, ControlEventRecord,
+    ControlEventSource, ControlProperties, is_control_event_stream,
+};
 pub use documents::{
     ACTIONS_COLUMNS, ACTIONS_DOCUMENT, AGENT_DOCUMENT, ARCHIVE_DOCUMENT, ActionsRow, AgentDocument,
     CALLS_COLUMNS, CALLS_DOCUMENT, CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_COLUMNS,

@@ -12,6 +12,7 @@ use barograph_stream::ingest::{GrantState, PhaseStage};
 
 use super::core::AgreementCore;
 use super::replica_file::ReplicaFile;
+use crate::control_events::ControlEvents;
 use crate::io_schedules::{IoSchedules, PolicyName, ScheduleConfig, VolumeConfig};
 use crate::server_maps::ServerMaps;
 
@@ -78,7 +79,7 @@ impl Cluster {
             ..ScheduleConfig::default()
         };
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
-        let schedules = IoSchedules::new(&config, &clock);
+        let schedules = IoSchedules::new(&config, &clock, ControlEvents::new(&clock, 1));
         let maps = ServerMaps::new();
         let core = AgreementCore::new(
             (&node.name, &self.leaders),

@@ -10,6 +10,7 @@ use barograph_stream::{DECISIONS_DOCUMENT, DecisionsRow};
 use tempfile::TempDir;
 
 use super::*;
+use crate::control_events::ControlEvents;
 use crate::io_schedules::{IoSchedules, ScheduleConfig};
 
 // Numbers that have no names on any machine.
@@ -67,7 +68,11 @@ impl Node {
         let run_dir = RunDir::new(dir.path().join("run"));
         let state_dir = dir.path().join("state");
         let places = (dir.path(), &*state_dir);
-        let schedules = IoSchedules::new(&ScheduleConfig::default(), &of_control);
+        let schedules = IoSchedules::new(
+            &ScheduleConfig::default(),
+            &of_control,
+            ControlEvents::new(&of_control, 1),
+        );
         let control = ControlShared::new(config, places, &run_dir, &of_control, schedules);
         Self {
             control,

@@ -296,7 +296,7 @@ impl IoSchedules {
         desk.relay.leads = leads;
         desk.changes += 1;
         for volume in desk.volumes.iter_mut().filter(|it| it.is_shared) {
-            volume.scheduler = self.config.scheduler(&volume.config);
+            volume.begin_anew(&self.config);
         }
     }
 
@@ -352,6 +352,7 @@ impl IoSchedules {
         let (mut next_ns, mut answers) = (None, Vec::new());
         for volume in desk.volumes.iter_mut().filter(|it| it.is_shared) {
             let step_ns = volume.scheduler.step(now_ns);
+            volume.tell(&self.events, now_ns);
             next_ns = [next_ns, step_ns].into_iter().flatten().min();
             answers.extend(volume.scheduler.take_answers());
         }

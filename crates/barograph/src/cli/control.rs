@@ -2,6 +2,7 @@
 //! and the phases of I/O on scheduled volumes. Whoever may control sees those of all users, others
 //! see their own.
 
+mod events;
 mod maps;
 mod phases;
 mod replay;
@@ -39,6 +40,8 @@ enum Verb {
     Phases(phases::Phases),
     /// List maps of servers and their epochs, or change one: add servers, or take some out
     Maps(maps::Maps),
+    /// Show control events: what programs and agents tell each other about storage and its control
+    Events(events::Events),
     /// Replay recorded phases of I/O under each policy: how applications would have fared
     ///
     /// Applications compute for as long and do as much I/O as in the record. UTILISATION is the
@@ -73,6 +76,7 @@ impl Control {
             Verb::Show(one) => one.run(),
             Verb::Phases(phases) => phases.run(),
             Verb::Maps(maps) => maps.run(),
+            Verb::Events(events) => events.run(),
             Verb::Replay(replay) => replay.run(),
         }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use barograph_model::ModelError;
-use barograph_stream::StreamError;
+use barograph_stream::{ControlEventFault, StreamError};
 use thiserror::Error;
 
 /// Errors of publishing. None of them harms the program: a declaration that failed does nothing.
@@ -98,6 +98,9 @@ pub enum PublishError {
     /// There was no room for a put, or no ring for it.
     #[error("the put is given up: there is no room for it")]
     NoRoom,
+    /// There can be no such control event.
+    #[error(transparent)]
+    Event(#[from] ControlEventFault),
     /// The publisher is closed.
     #[error("the publisher was closed")]
     Closed,

@@ -10,6 +10,7 @@ use barograph_stream::ingest::kind;
 use barograph_stream::{Incarnation, RunDir};
 
 use super::calls::{self, Declarer};
+use super::control_handles::ControlHandles;
 use super::declare::{ValueConfig, declare_knob, declare_value, labels_of, stream_name};
 use super::state::{self, LOST_WITHOUT_FILE, Pairs, PublishState};
 use super::value::ValueHandle;
@@ -36,6 +37,7 @@ struct Inner {
     error: Option<PublishError>,
     application: String,
     labels: Mutex<Pairs>,
+    control: ControlHandles,
 }
 
 impl Publisher {
@@ -62,6 +64,7 @@ impl Publisher {
                 error,
                 application: config.application,
                 labels: Mutex::new(config.labels),
+                control: ControlHandles::default(),
             }),
         }
     }
@@ -223,6 +226,11 @@ impl Publisher {
         if self.is_enabled() {
             thread::leave();
         }
+    }
+
+    /// The handles of the control events of this publisher.
+    pub(super) fn control_handles(&self) -> &ControlHandles {
+        &self.inner.control
     }
 
     /// Number of values of this process that were dropped: a ring was full, a thread had no ring, a

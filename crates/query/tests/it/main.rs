@@ -8,6 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod answers;
+mod control_events;
 mod demo;
 mod family;
 mod files;
