@@ -5,7 +5,7 @@
 //! requests and values, so that whole agents can be put together and run in one thread.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -147,9 +147,11 @@ impl AgentDirectories {
     }
 }
 
-/// Returns `agent.json`, by which readers find the archive, and programs the address of HTTP.
+/// Returns `agent.json`, by which readers find the archive, and programs the address of HTTP and
+/// the volumes whose I/O is scheduled.
 pub(crate) fn agent_document(
     (node, state_dir): (&str, &Path),
+    schedules: &[PathBuf],
     history: &History,
     started_ns: i64,
     http: Option<SocketAddr>,
@@ -162,6 +164,7 @@ pub(crate) fn agent_document(
         "http": http.map(|address| format!("http://{address}")),
         "state": state_dir,
         "archive": history.readable_dir(),
+        "schedules": schedules,
     })
 }
 

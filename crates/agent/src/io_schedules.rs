@@ -177,6 +177,7 @@ impl PhaseDesk for IoSchedules {
                 priority: report.priority.min(self.priority_max(process.uid)),
                 bytes: report.bytes,
                 bytes_done: report.bytes_done,
+                lease_ns: report.lease_ns,
             };
             desk.volumes[volume].scheduler.report(member, &said, now_ns);
             desk.name(key, process);
@@ -323,6 +324,7 @@ mod tests {
             bytes: Some(1_000_000),
             bytes_done: 0,
             priority: 5,
+            lease_ns: None,
         }
     }
 

@@ -67,6 +67,8 @@ pub struct Agent {
     fabric: Option<Fabric>,
     control: Option<Arc<LoopControl>>,
     history: Arc<History>,
+    /// Paths of the volumes whose I/O is scheduled.
+    schedules: Vec<PathBuf>,
     _lock: AgentLock,
 }
 
@@ -115,6 +117,7 @@ impl Agent {
             fabric: None,
             control: None,
             history: Arc::clone(&parts.sampling.history),
+            schedules: config.schedule.paths(),
             _lock: parts.lock,
         };
         let intake = parts.sampling.intake();
@@ -320,7 +323,8 @@ impl Agent {
 
     fn publish_addresses(&self, started_ns: i64) -> Result<(), AgentError> {
         let name = (&*self.node, &*self.state_dir);
-        let document = agent_document(name, &self.history, started_ns, self.http_addr());
+        let (schedules, http) = (&self.schedules, self.http_addr());
+        let document = agent_document(name, schedules, &self.history, started_ns, http);
         Ok(self
             .run_dir
             .publish(AGENT_DOCUMENT, document.to_string().as_bytes(), 0o644)?)

@@ -24,8 +24,6 @@
 int publishes_each;
 int each_values[KINDS];
 
-#define TLS static __thread __attribute__((tls_model("initial-exec")))
-
 /* Number of this thread's ring, plus 1; 0 if it has none yet. */
 TLS unsigned ring_taken;
 /* Whether this thread's ring is being written. */
@@ -55,7 +53,8 @@ static int reserve(unsigned ring)
 static int take_ring(void)
 {
     uint64_t thread = (uint64_t)syscall(SYS_gettid);
-    for (unsigned ring = 0; ring < EACH_RINGS_MAX; ring++) {
+    /* The first ring has the phases of I/O, if there are any. */
+    for (unsigned ring = volume_count ? 1 : 0; ring < EACH_RINGS_MAX; ring++) {
         uint64_t head = head_at(ring);
         uint64_t holder = __atomic_load_n(word(head + HEAD_THREAD), __ATOMIC_RELAXED);
         if (holder != 0 && holder != thread && !is_thread_gone(holder))

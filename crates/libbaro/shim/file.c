@@ -47,7 +47,8 @@ static uint64_t interval_ns = NS_PER_S / 10;
 /* Content of a new file; a process makes one file at a time. */
 static unsigned char header[HEADER_BYTES];
 static unsigned char declarations[16384];
-static size_t declared;
+size_t declared;
+unsigned char file_incarnation[16];
 
 int64_t now(void)
 {
@@ -146,10 +147,18 @@ static void set(uint64_t at, uint64_t value) { memcpy(header + at, &value, sizeo
 
 static void set_halves(uint64_t at, uint32_t low, uint32_t high) { set(at, low | (uint64_t)high << 32); }
 
-static unsigned rings(void) { return publishes_each ? EACH_RINGS_MAX : 1; }
+unsigned rings(void) { return publishes_each ? EACH_RINGS_MAX : 1; }
 
-/* The smallest ring that the format allows, used when no ring is needed. */
-static unsigned ring_records(void) { return publishes_each ? EACH_RING_RECORDS : 256; }
+/* The smallest ring that the format allows if no ring is needed; for phases, some seconds of them. */
+unsigned ring_records(void)
+{
+    if (publishes_each)
+        return EACH_RING_RECORDS;
+    return volume_count ? 1024 : 256;
+}
+
+/* Whether there is more in the file than declarations and cells. */
+static int has_records(void) { return publishes_each || volume_count; }
 
 /* Returns the start time of a process: field 22 of its `stat`, after a name that may contain
  * anything. */
@@ -202,19 +211,33 @@ static int write_header(unsigned char incarnation[16])
     return 1;
 }
 
+static int fill_pages(int fd, uint64_t at, uint64_t end)
+{
+    static const unsigned char zeros[HEADER_BYTES];
+    for (; at < end; at += sizeof zeros)
+        if (syscall(SYS_pwrite64, fd, zeros, sizeof zeros, at) != (long)sizeof zeros)
+            return 0;
+    return 1;
+}
+
 /* Writes all pages that will be touched through the mapping, so that a full file system fails
  * now. */
 static int fill(int fd)
 {
-    static const unsigned char zeros[HEADER_BYTES];
     struct rlimit limit;
     if (syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &limit) != 0 || limit.rlim_cur < file_bytes)
         return 0; /* the kernel would kill the process for exceeding the limit */
     if (syscall(SYS_ftruncate, fd, file_bytes) != 0)
         return 0;
-    for (uint64_t at = HEADS_AT; publishes_each && at < DECLARATIONS_AT(rings()); at += sizeof zeros)
-        if (syscall(SYS_pwrite64, fd, zeros, sizeof zeros, at) != (long)sizeof zeros)
-            return 0;
+    /* Heads; declarations to come, and the ring, of phases. */
+    int is_filled = !has_records() || fill_pages(fd, HEADS_AT, DECLARATIONS_AT(rings()));
+    if (volume_count) {
+        uint64_t from = DECLARATIONS_AT(rings()), ring = RINGS_AT(rings());
+        is_filled = is_filled && fill_pages(fd, from, from + UP(declared + VOLUMES_MAX * PHASE_DECLARATIONS_BYTES)) &&
+                    fill_pages(fd, ring, ring + RING_BYTES(ring_records()));
+    }
+    if (!is_filled)
+        return 0;
     return syscall(SYS_pwrite64, fd, declarations, declared, DECLARATIONS_AT(rings())) == (long)declared &&
            syscall(SYS_pwrite64, fd, header, sizeof header, 0) == (long)sizeof header;
 }
@@ -253,9 +276,8 @@ static int map_file(int fd)
 
 static int try_to_make(void)
 {
-    unsigned char incarnation[16];
     struct new_file file;
-    if (!write_header(incarnation) || !open_new(&file, incarnation))
+    if (!write_header(file_incarnation) || !open_new(&file, file_incarnation))
         return 0;
     int is_made = fill(file.fd) && map_file(file.fd);
     if (is_made && !name_new(&file)) {
@@ -305,6 +327,7 @@ static void begin_child(void)
         leave_file();
     memset(spilled, 0, sizeof spilled);
     forget_ring();
+    forget_phases();
     begin_process();
     errno = before;
 }
@@ -363,9 +386,10 @@ void begin_file(void)
     publishes_each = each && strcmp(each, "1") == 0;
     if ((off && strcmp(off, "off") == 0) || !find_place(variable("BAROGRAPH_RUN_DIR")))
         return;
+    begin_volumes(variable("BAROGRAPH_IO_SCHEDULE"));
     declared = declare_all(declarations, sizeof declarations);
     file_bytes = FILE_BYTES(rings(), ring_records());
-    map_bytes = publishes_each ? file_bytes : HEADER_BYTES;
+    map_bytes = has_records() ? file_bytes : HEADER_BYTES;
     begin_process();
     make_file();
     mind_sigbus();
