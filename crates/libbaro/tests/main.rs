@@ -16,3 +16,4 @@ mod phases;
 mod programs;
 mod shim;
 mod subscribe;
+mod turns;

@@ -350,7 +350,8 @@ impl VolumeScheduler {
         let before = std::mem::replace(&mut member.lapses_ns, lapses_ns);
         if before != lapses_ns {
             before.map(|before| self.lapses.remove(&(before, id)));
-            self.lapses.extend(lapses_ns.map(|lapses_ns| (lapses_ns, id)));
+            self.lapses
+                .extend(lapses_ns.map(|lapses_ns| (lapses_ns, id)));
         }
         // Who reports twice to be at work looks at its grant in between.
         let yields = match report.stage {
@@ -374,17 +375,16 @@ impl VolumeScheduler {
     }
 
     fn end(&mut self, id: MemberId, bytes_done: u64, now_ns: i64) {
-        self.end_as_of(id, bytes_done, now_ns, now_ns);
+        if let Some((phase, done)) = self.end_as_of(id, bytes_done, now_ns) {
+            self.scheduler.renew(phase, done, false, now_ns);
+        }
     }
 
-    /// Ends a process whose last I/O was at `ended_ns`.
-    fn end_as_of(&mut self, id: MemberId, bytes_done: u64, ended_ns: i64, now_ns: i64) {
-        let Some(member) = self.forget(id) else {
-            return;
-        };
-        let Some(group) = self.groups.get_mut(&member.phase) else {
-            return;
-        };
+    /// Ends a process of which something was heard at `ended_ns`. If others of its phase have not
+    /// ended, returns the phase, and what it has done.
+    fn end_as_of(&mut self, id: MemberId, bytes_done: u64, ended_ns: i64) -> Option<(u64, u64)> {
+        let member = self.forget(id)?;
+        let group = self.groups.get_mut(&member.phase)?;
         let more = bytes_done.saturating_sub(member.bytes_done);
         group.bytes_done = group.bytes_done.saturating_add(more);
         group.members -= 1;
@@ -393,14 +393,14 @@ impl VolumeScheduler {
         if self.open.get(&key) == Some(&member.phase) {
             self.open.remove(&key);
         }
-        if is_empty {
-            // One that has had a grant since it was heard has not ended before that.
-            let ended_ns = ended_ns.max(group.started_ns.unwrap_or(ended_ns));
-            self.close(member.phase, false, ended_ns);
-            self.scheduler.end(member.phase, done, ended_ns);
-        } else {
-            self.scheduler.renew(member.phase, done, false, now_ns);
+        if !is_empty {
+            return Some((member.phase, done));
         }
+        // One that has had a grant since it was heard has not ended before that.
+        let ended_ns = ended_ns.max(group.started_ns.unwrap_or(ended_ns));
+        self.close(member.phase, false, ended_ns);
+        self.scheduler.end(member.phase, done, ended_ns);
+        None
     }
 
     /// Ends processes whose own leases are over, as of the time at which each was heard last.
@@ -415,7 +415,7 @@ impl VolumeScheduler {
             };
             let (done, heard_ns) = (member.bytes_done, member.heard_ns);
             member.lapses_ns = None;
-            self.end_as_of(id, done, heard_ns, now_ns);
+            self.end_as_of(id, done, heard_ns);
             // If it does more, it is to ask again.
             self.answers.push((id, MemberAnswer::Wait));
         }

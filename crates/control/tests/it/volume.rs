@@ -250,7 +250,13 @@ proptest! {
         for (process, phase, application, what, wait_s) in reports {
             now_ns += wait_s * S / 3;
             match stages.get(usize::from(what)) {
-                Some(stage) => volume.report(id(process, phase), &report(application, *stage), now_ns),
+                Some(stage) => {
+                    let said = MemberReport {
+                        lease_ns: (process == 0).then_some(2 * S),
+                        ..report(application, *stage)
+                    };
+                    volume.report(id(process, phase), &said, now_ns);
+                }
                 None => volume.leave(process, now_ns),
             }
             volume.step(now_ns);
