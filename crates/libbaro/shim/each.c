@@ -10,16 +10,11 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "format.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 int publishes_each;
 int each_values[KINDS];
@@ -41,12 +36,10 @@ static int is_thread_gone(uint64_t thread)
     return syscall(SYS_tgkill, (long)file_pid, (long)thread, 0) != 0 && errno == ESRCH;
 }
 
-/* Reserves memory for a ring. Kernels before 5.14 cannot: there a full file system is noticed only
- * when it is written to. */
 static int reserve(unsigned ring)
 {
-    unsigned char *at = mapped + RINGS_AT(EACH_RINGS_MAX) + (uint64_t)ring * RING_BYTES(EACH_RING_RECORDS);
-    return madvise(at, RING_BYTES(EACH_RING_RECORDS), MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+    uint64_t at = RINGS_AT(EACH_RINGS_MAX) + (uint64_t)ring * RING_BYTES(EACH_RING_RECORDS);
+    return reserve_part(at, RING_BYTES(EACH_RING_RECORDS));
 }
 
 /* Takes a ring that was never used, or whose thread is gone. */

@@ -26,6 +26,10 @@
 #include "format.h"
 #include "place.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 int file_state = OFF;
 unsigned char *mapped;
 pid_t file_pid;
@@ -211,33 +215,19 @@ static int write_header(unsigned char incarnation[16])
     return 1;
 }
 
-static int fill_pages(int fd, uint64_t at, uint64_t end)
-{
-    static const unsigned char zeros[HEADER_BYTES];
-    for (; at < end; at += sizeof zeros)
-        if (syscall(SYS_pwrite64, fd, zeros, sizeof zeros, at) != (long)sizeof zeros)
-            return 0;
-    return 1;
-}
-
 /* Writes all pages that will be touched through the mapping, so that a full file system fails
- * now. */
+ * now. Those for the rings, and for phases, are reserved when they are needed. */
 static int fill(int fd)
 {
+    static const unsigned char zeros[HEADER_BYTES];
     struct rlimit limit;
     if (syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &limit) != 0 || limit.rlim_cur < file_bytes)
         return 0; /* the kernel would kill the process for exceeding the limit */
     if (syscall(SYS_ftruncate, fd, file_bytes) != 0)
         return 0;
-    /* Heads; declarations to come, and the ring, of phases. */
-    int is_filled = !has_records() || fill_pages(fd, HEADS_AT, DECLARATIONS_AT(rings()));
-    if (volume_count) {
-        uint64_t from = DECLARATIONS_AT(rings()), ring = RINGS_AT(rings());
-        is_filled = is_filled && fill_pages(fd, from, from + UP(declared + VOLUMES_MAX * PHASE_DECLARATIONS_BYTES)) &&
-                    fill_pages(fd, ring, ring + RING_BYTES(ring_records()));
-    }
-    if (!is_filled)
-        return 0;
+    for (uint64_t at = HEADS_AT; publishes_each && at < DECLARATIONS_AT(rings()); at += sizeof zeros)
+        if (syscall(SYS_pwrite64, fd, zeros, sizeof zeros, at) != (long)sizeof zeros)
+            return 0;
     return syscall(SYS_pwrite64, fd, declarations, declared, DECLARATIONS_AT(rings())) == (long)declared &&
            syscall(SYS_pwrite64, fd, header, sizeof header, 0) == (long)sizeof header;
 }
@@ -313,6 +303,13 @@ static void begin_process(void)
     file_pid = (pid_t)syscall(SYS_getpid);
     retry_ns = 0;
     __atomic_store_n(&file_state, is_given_up ? OFF : PENDING, __ATOMIC_SEQ_CST);
+}
+
+/* Reserves memory for a part of the file. Kernels before 5.14 cannot: there a full file system is
+ * noticed only when it is written to. */
+int reserve_part(uint64_t at, uint64_t bytes)
+{
+    return madvise(mapped + at, bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
 }
 
 /* ---- Children, and files that are cut short ---- */

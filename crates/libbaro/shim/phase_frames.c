@@ -109,9 +109,18 @@ static void write_news_of(int volume)
         put_frame(volume, number_of(phase), stage_of(phase));
 }
 
+/* Reserves the heads, the declarations of phases and their ring. */
+static int reserve(void)
+{
+    uint64_t end = DECLARATIONS_AT(rings()) + UP(declared + VOLUMES_MAX * PHASE_DECLARATIONS_BYTES);
+    return reserve_part(HEADS_AT, end - HEADS_AT) && reserve_part(RINGS_AT(rings()), RING_BYTES(ring_records()));
+}
+
 static void write_news(uint32_t news)
 {
     if (position == 0) {
+        if (!reserve())
+            return;
         __atomic_store_n(word(HEADS_AT + HEAD_THREAD), (uint64_t)file_pid, __ATOMIC_RELAXED);
         __atomic_store_n(word(HEADS_AT + HEAD_STATE), RING_IN_USE, __ATOMIC_RELEASE);
         uint64_t used = 0;

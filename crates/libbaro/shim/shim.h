@@ -57,6 +57,9 @@ void begin_file(void);
 /* The shape of the file. */
 unsigned rings(void);
 unsigned ring_records(void);
+/* Reserves memory for a part of the file, so that a store to it cannot fail; returns 0 if there is
+ * none. */
+int reserve_part(uint64_t at, uint64_t bytes);
 /* The file's declarations: their end, beyond which further ones are written to the file. */
 extern size_t declared;
 /* Identity of the file. */

@@ -148,7 +148,7 @@ impl<'b> StandIn<'b> {
 
     /// Attends to a program until it has ended; returns what all have said.
     fn until_ended(
-        mut self,
+        &mut self,
         mut child: Child,
         decide: &mut dyn FnMut(Said) -> Option<GrantState>,
     ) -> Vec<Said> {
@@ -163,22 +163,25 @@ impl<'b> StandIn<'b> {
         let (status, told): (ExitStatus, String) = ended(child);
         assert!(status.success(), "{status} {told}");
         self.attend(decide);
-        self.said
+        self.said.clone()
     }
 }
 
 fn begin(bench: &Bench, mode: &str) -> Child {
+    begin_with(bench, mode, &[])
+}
+
+fn begin_with(bench: &Bench, mode: &str, variables: &[(&str, &str)]) -> Child {
     let mut command = bench.command(&bench.built.turns, mode);
-    command.env(
-        "BAROGRAPH_IO_SCHEDULE",
-        bench.work().canonicalize().unwrap(),
-    );
+    let work = bench.work().canonicalize().unwrap();
+    command.env("BAROGRAPH_IO_SCHEDULE", work);
+    command.envs(variables.iter().copied());
     command.spawn().unwrap()
 }
 
 /// Runs a mode whose phases all have their grants at once.
 fn granted(bench: &Bench, mode: &str) -> Vec<Said> {
-    let stand_in = StandIn::new(bench);
+    let mut stand_in = StandIn::new(bench);
     stand_in.until_ended(begin(bench, mode), &mut |said| {
         (said.stage == WAITS).then_some(GrantState::Granted)
     })
@@ -199,7 +202,7 @@ fn phases(count: usize) -> Vec<(usize, i64)> {
 #[test]
 fn a_program_waits_before_it_has_written_much() {
     let Some(bench) = Bench::new() else { return };
-    let stand_in = StandIn::new(&bench);
+    let mut stand_in = StandIn::new(&bench);
     let own = bench.work().join("own");
     let written = || fs::metadata(&own).unwrap().len();
     let said = stand_in.until_ended(begin(&bench, "checkpoint"), &mut |said| {
@@ -239,9 +242,48 @@ fn a_thousand_threads_have_one_phase() {
 }
 
 #[test]
+fn phases_are_told_beside_the_times_of_calls() {
+    let Some(bench) = Bench::new() else { return };
+    let child = begin_with(&bench, "thousand_threads", &[("BAROGRAPH_IO_EACH", "1")]);
+    let said = StandIn::new(&bench).until_ended(child, &mut |said| {
+        (said.stage == WAITS).then_some(GrantState::Granted)
+    });
+    assert_eq!(stages(&said), phases(1));
+}
+
+#[test]
+fn a_file_is_on_the_volume_with_the_longest_path() {
+    let Some(bench) = Bench::new() else { return };
+    let work = bench.work().canonicalize().unwrap();
+    let work = work.to_str().unwrap();
+    // The second one is known by another name, and its file is not on the third.
+    let list = format!("{work}/:/alias={work}/inner:{work}/inn::/:not a path:=");
+    let child = begin_with(&bench, "two_volumes", &[("BAROGRAPH_IO_SCHEDULE", &list)]);
+    let mut stand_in = StandIn::new(&bench);
+    let said = stand_in.until_ended(child, &mut |said| {
+        (said.stage == WAITS).then_some(GrantState::Granted)
+    });
+    let files = stand_in.files.values();
+    let volumes = files.flat_map(|watched| watched.publications.iter().skip(1));
+    let volumes: Vec<&str> = volumes.map(|(_, volume)| &**volume).collect();
+    assert_eq!(volumes, [work, "/alias"]);
+    // Each has its own answer, and its own phase to the end.
+    let of = |slot| -> Vec<i64> {
+        let of = said.iter().filter(|said| said.phase % 16 == slot);
+        let mut stages: Vec<i64> = of.map(|said| said.stage).collect();
+        stages.dedup();
+        stages
+    };
+    assert_eq!(
+        (of(0), of(1)),
+        (vec![WAITS, GRANTED, ENDED], vec![WAITS, GRANTED, ENDED])
+    );
+}
+
+#[test]
 fn a_handler_writes_while_its_program_waits() {
     let Some(bench) = Bench::new() else { return };
-    let (stand_in, mut since) = (StandIn::new(&bench), None);
+    let (mut stand_in, mut since) = (StandIn::new(&bench), None);
     let said = stand_in.until_ended(begin(&bench, "handler"), &mut |said| {
         let since: &mut Instant = since.get_or_insert_with(Instant::now);
         let is_due = since.elapsed() >= Duration::from_millis(400);
@@ -279,7 +321,7 @@ fn a_phase_ends_with_a_pause_and_with_its_program() {
 #[test]
 fn a_turn_may_be_taken_away() {
     let Some(bench) = Bench::new() else { return };
-    let stand_in = StandIn::new(&bench);
+    let mut stand_in = StandIn::new(&bench);
     let (end, mut turns, mut waits) = (bench.work().join("end"), 0, 0);
     let said = stand_in.until_ended(begin(&bench, "goes_on"), &mut |said| {
         waits = if said.stage == WAITS { waits + 1 } else { 0 };
@@ -306,7 +348,7 @@ fn a_turn_may_be_taken_away() {
 #[test]
 fn who_is_not_scheduled_does_not_ask_again() {
     let Some(bench) = Bench::new() else { return };
-    let stand_in = StandIn::new(&bench);
+    let mut stand_in = StandIn::new(&bench);
     let said = stand_in.until_ended(begin(&bench, "closes"), &mut |said| {
         (said.stage == WAITS).then_some(GrantState::Unscheduled)
     });
@@ -316,7 +358,7 @@ fn who_is_not_scheduled_does_not_ask_again() {
 #[test]
 fn without_an_answer_a_program_goes_on() {
     let Some(bench) = Bench::new() else { return };
-    let stand_in = StandIn::new(&bench);
+    let mut stand_in = StandIn::new(&bench);
     let said = stand_in.until_ended(begin(&bench, "closes"), &mut |_| None);
     // It has asked for two seconds, twice in each, and not again.
     let asked = said.iter().filter(|said| said.stage == WAITS).count();

@@ -98,6 +98,18 @@ static void large(void)
     must(copy_file_range(from, NULL, to, NULL, 1 << 30, 0) == sizeof all, "copy_file_range");
 }
 
+/* Both are much; the inner one is another volume. */
+static void two_volumes(void)
+{
+    must(mkdir("inner", 0700) == 0, "mkdir");
+    int outer = file("own"), inner = file("inner/own");
+    writes(outer, 10);
+    writes(inner, 10);
+    writes(outer, 10);
+    close(outer);
+    close(inner);
+}
+
 static void *write_some(void *fd)
 {
     writes(*(int *)fd, 2);
@@ -251,7 +263,7 @@ static const struct {
     void (*run)(void);
 } modes[] = {{"checkpoint", checkpoint}, {"little", little}, {"large", large}, {"thousand_threads", thousand_threads},
              {"handler", handler},       {"forks", forks},   {"closes", closes}, {"pauses", pauses},
-             {"goes_on", goes_on},       {"cut_short", cut_short}};
+             {"goes_on", goes_on},       {"cut_short", cut_short}, {"two_volumes", two_volumes}};
 
 int main(int count, char **arguments)
 {
