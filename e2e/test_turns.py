@@ -212,4 +212,5 @@ def test_an_agent_that_is_killed_holds_up_nobody(
     eventually(lambda: ("dd", "waiting") in states(agent), "one that waits")
     agent.stop(signal.SIGKILL)
     disk.ends()
-    first.says("written")
+    first.tell("close")
+    first.says("closed")

@@ -156,7 +156,7 @@ pub(crate) fn agent_document(
     started_ns: i64,
     http: Option<SocketAddr>,
 ) -> Json {
-    json!({
+    let mut document = json!({
         "node": node,
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
@@ -164,8 +164,11 @@ pub(crate) fn agent_document(
         "http": http.map(|address| format!("http://{address}")),
         "state": state_dir,
         "archive": history.readable_dir(),
-        "schedules": schedules,
-    })
+    });
+    if !schedules.is_empty() {
+        document["schedules"] = json!(schedules);
+    }
+    document
 }
 
 /// Returns a function that wakes the sampling loop.
