@@ -5,7 +5,7 @@
 //! requests and values, so that whole agents can be put together and run in one thread.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -162,14 +162,16 @@ impl AgentDirectories {
     }
 }
 
-/// Returns `agent.json`, by which readers find the archive, and programs the address of HTTP.
+/// Returns `agent.json`, by which readers find the archive, and programs the address of HTTP and
+/// the volumes whose I/O is scheduled.
 pub(crate) fn agent_document(
     (node, state_dir): (&str, &Path),
+    schedules: &[PathBuf],
     history: &History,
     started_ns: i64,
     http: Option<SocketAddr>,
 ) -> Json {
-    json!({
+    let mut document = json!({
         "node": node,
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
@@ -177,7 +179,11 @@ pub(crate) fn agent_document(
         "http": http.map(|address| format!("http://{address}")),
         "state": state_dir,
         "archive": history.readable_dir(),
-    })
+    });
+    if !schedules.is_empty() {
+        document["schedules"] = json!(schedules);
+    }
+    document
 }
 
 /// Returns a function that wakes the sampling loop.

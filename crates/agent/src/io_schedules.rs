@@ -237,6 +237,7 @@ impl PhaseDesk for IoSchedules {
                 priority: report.priority.min(self.priority_max(process.uid)),
                 bytes: report.bytes,
                 bytes_done: report.bytes_done,
+                lease_ns: report.lease_ns,
             };
             desk.changes += 1;
             if desk.volumes[volume].is_shared {
@@ -432,6 +433,7 @@ mod tests {
             bytes: Some(1_000_000),
             bytes_done: 0,
             priority: 5,
+            lease_ns: None,
         }
     }
 

@@ -207,6 +207,7 @@ impl SimulatedNode {
         let event_loop = EventLoop::new(world, poller, parts.sampling);
         let document = agent_document(
             (&config.node, &config.state_dir),
+            &config.schedule.paths(),
             &history,
             parts.started_ns,
             None,

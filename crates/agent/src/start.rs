@@ -72,6 +72,8 @@ pub struct Agent {
     agreement: Option<(Agreement, Option<AgreementDesk>)>,
     control: Option<Arc<LoopControl>>,
     history: Arc<History>,
+    /// Paths of the volumes whose I/O is scheduled.
+    schedules: Vec<PathBuf>,
     _lock: AgentLock,
 }
 
@@ -121,6 +123,7 @@ impl Agent {
             agreement: None,
             control: None,
             history: Arc::clone(&parts.sampling.history),
+            schedules: config.schedule.paths(),
             _lock: parts.lock,
         };
         let intake = parts.sampling.intake();
@@ -359,7 +362,8 @@ impl Agent {
 
     fn publish_addresses(&self, started_ns: i64) -> Result<(), AgentError> {
         let name = (&*self.node, &*self.state_dir);
-        let document = agent_document(name, &self.history, started_ns, self.http_addr());
+        let (schedules, http) = (&self.schedules, self.http_addr());
+        let document = agent_document(name, schedules, &self.history, started_ns, http);
         Ok(self
             .run_dir
             .publish(AGENT_DOCUMENT, document.to_string().as_bytes(), 0o644)?)

@@ -1,6 +1,6 @@
 //! The fields of the documents that SQL makes tables of.
 
-use barograph_agent::Agent;
+use barograph_agent::{Agent, VolumeConfig};
 use barograph_source::PolicySpec;
 use barograph_stream::{
     AGENT_DOCUMENT, AgentDocument, CALLS_COLUMNS, CALLS_DOCUMENT, CallsRow, DocumentColumns,
@@ -56,6 +56,12 @@ fn each_column_of_a_table_is_a_field_of_its_document() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(dir.path());
     config.forecast.streams = vec!["memory.available.bytes".into()];
+    let scratch = VolumeConfig {
+        path: "/scratch".into(),
+        bandwidth: 1e9,
+        ..VolumeConfig::default()
+    };
+    config.schedule.volumes.insert("scratch".into(), scratch);
     config.policy = vec![PolicySpec {
         name: "total".into(),
         streams: vec!["memory.total.bytes".into()],
@@ -82,5 +88,7 @@ fn each_column_of_a_table_is_a_field_of_its_document() {
     check::<CallsRow>(&scope, 1, CALLS_DOCUMENT, CALLS_COLUMNS);
     check::<HandlersRow>(&scope, 1, HANDLERS_DOCUMENT, &[]);
     let agent = node.document(AGENT_DOCUMENT).unwrap().unwrap();
-    has_type::<AgentDocument>(&serde_json::from_slice(&agent).unwrap());
+    let agent: Json = serde_json::from_slice(&agent).unwrap();
+    has_type::<AgentDocument>(&agent);
+    assert_eq!(agent["schedules"], json!(["/scratch"]));
 }

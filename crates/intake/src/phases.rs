@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use barograph_model::Value;
 use barograph_stream::Incarnation;
 use barograph_stream::ingest::{
-    GrantState, PHASE_DECLARED, PHASE_DONE, PHASE_PRIORITY, PHASE_PUBLICATION, PHASE_STAGE,
-    PHASE_VOLUME, PhaseStage,
+    GrantState, PHASE_DECLARED, PHASE_DONE, PHASE_LEASE, PHASE_PRIORITY, PHASE_PUBLICATION,
+    PHASE_STAGE, PHASE_VOLUME, PhaseStage,
 };
 
 /// Work of a report, in records.
@@ -51,6 +51,9 @@ pub struct PhaseReport {
     pub bytes_done: u64,
     /// 1 to 10, 10 for the most important.
     pub priority: u8,
+    /// The time in ns after which it has ended if nothing more is heard of it; `None` for the
+    /// agent's own lease.
+    pub lease_ns: Option<i64>,
 }
 
 /// The answer to a phase.
@@ -91,6 +94,7 @@ enum PhaseValue {
     Declared,
     Done,
     Priority,
+    Lease,
 }
 
 /// What the records of one thread have said since its last frame.
@@ -101,6 +105,7 @@ struct Said {
     declared: Option<u64>,
     done: u64,
     priority: u8,
+    lease_ns: Option<i64>,
 }
 
 impl Said {
@@ -111,6 +116,7 @@ impl Said {
             declared: None,
             done: 0,
             priority: PRIORITY_DEFAULT,
+            lease_ns: None,
         }
     }
 
@@ -120,6 +126,7 @@ impl Said {
             PhaseValue::Declared => self.declared = u64::try_from(said).ok(),
             PhaseValue::Done => self.done = u64::try_from(said).unwrap_or(0),
             PhaseValue::Priority => self.priority = said.clamp(1, 10) as u8,
+            PhaseValue::Lease => self.lease_ns = (said > 0).then_some(said),
         }
     }
 }
@@ -152,6 +159,7 @@ impl PhaseNews {
             PHASE_DECLARED => PhaseValue::Declared,
             PHASE_DONE => PhaseValue::Done,
             PHASE_PRIORITY => PhaseValue::Priority,
+            PHASE_LEASE => PhaseValue::Lease,
             _ => return,
         };
         let Value::Int(said) = value else {
@@ -184,6 +192,7 @@ impl PhaseNews {
             bytes: said.declared,
             bytes_done: said.done,
             priority: said.priority,
+            lease_ns: said.lease_ns,
         };
         self.reports.insert(phase, report);
     }
@@ -248,6 +257,7 @@ mod tests {
             (PHASE_DECLARED, -1),
             (PHASE_DONE, -5),
             (PHASE_PRIORITY, 99),
+            (PHASE_LEASE, -2),
             ("other", 3),
         ];
         put(&mut news, 0, 0, &odd);
@@ -257,7 +267,7 @@ mod tests {
             panic!("one report");
         };
         let said = (report.bytes, report.bytes_done, report.priority);
-        assert_eq!(said, (None, 0, 10));
+        assert_eq!((said, report.lease_ns), ((None, 0, 10), None));
         for phase in 0..1_000 {
             put(&mut news, 0, 0, &[(PHASE_STAGE, 1)]);
             news.frame(0, 0, "a", phase);

@@ -26,15 +26,20 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "shim.h"
+
+/* A pipe has no more bytes than this, as a rule. */
+#define COPY_BYTES_MAX (1 << 16)
 
 /* ---- The next functions ---- */
 
@@ -69,49 +74,65 @@ __attribute__((constructor)) static void begin(void)
 
 /* ---- Reads, writes, syncs ---- */
 
-/* Defines `result name(parameters)`, which calls the next one and counts it if `fd` counts. */
-#define TIMED(kind, name, fd, parameters, arguments)                                                                           \
+/* Bytes of all parts. */
+static uint64_t sum_of(const struct iovec *parts, int n)
+{
+    uint64_t sum = 0;
+    for (int part = 0; parts && part < n && part < IOV_MAX; part++)
+        sum += parts[part].iov_len;
+    return sum;
+}
+
+/* Defines `result name(parameters)`, which calls the next one, to move so many bytes, and counts it
+ * if `fd` counts. */
+#define TIMED(kind, name, fd, bytes, parameters, arguments)                                                                    \
     EXPORT ssize_t name parameters                                                                                             \
     {                                                                                                                          \
         NEXT(ssize_t, name, parameters);                                                                                       \
-        if (!counts_for(kind, fd))                                                                                             \
+        int found = counts_for(kind, fd);                                                                                      \
+        if (!found)                                                                                                            \
             return real arguments;                                                                                             \
+        int begun = BEGIN_IO(found, kind, fd, bytes);                                                                          \
         int64_t since_ns = now();                                                                                              \
         ssize_t given = real arguments;                                                                                        \
         count(kind, since_ns, given > 0 ? (uint64_t)given : 0, given < 0);                                                     \
+        end_io(begun, kind, given > 0 ? (uint64_t)given : 0);                                                                  \
         return given;                                                                                                          \
     }
 
-TIMED(READ, read, fd, (int fd, void *to, size_t n), (fd, to, n))
-TIMED(READ, __read_chk, fd, (int fd, void *to, size_t n, size_t room), (fd, to, n, room))
-TIMED(READ, pread, fd, (int fd, void *to, size_t n, off_t at), (fd, to, n, at))
-TIMED(READ, pread64, fd, (int fd, void *to, size_t n, off64_t at), (fd, to, n, at))
-TIMED(READ, __pread_chk, fd, (int fd, void *to, size_t n, off_t at, size_t room), (fd, to, n, at, room))
-TIMED(READ, __pread64_chk, fd, (int fd, void *to, size_t n, off64_t at, size_t room), (fd, to, n, at, room))
-TIMED(READ, readv, fd, (int fd, const struct iovec *to, int n), (fd, to, n))
-TIMED(READ, preadv, fd, (int fd, const struct iovec *to, int n, off_t at), (fd, to, n, at))
-TIMED(READ, preadv64, fd, (int fd, const struct iovec *to, int n, off64_t at), (fd, to, n, at))
-TIMED(READ, preadv2, fd, (int fd, const struct iovec *to, int n, off_t at, int how), (fd, to, n, at, how))
-TIMED(READ, preadv64v2, fd, (int fd, const struct iovec *to, int n, off64_t at, int how), (fd, to, n, at, how))
+TIMED(READ, read, fd, n, (int fd, void *to, size_t n), (fd, to, n))
+TIMED(READ, __read_chk, fd, n, (int fd, void *to, size_t n, size_t room), (fd, to, n, room))
+TIMED(READ, pread, fd, n, (int fd, void *to, size_t n, off_t at), (fd, to, n, at))
+TIMED(READ, pread64, fd, n, (int fd, void *to, size_t n, off64_t at), (fd, to, n, at))
+TIMED(READ, __pread_chk, fd, n, (int fd, void *to, size_t n, off_t at, size_t room), (fd, to, n, at, room))
+TIMED(READ, __pread64_chk, fd, n, (int fd, void *to, size_t n, off64_t at, size_t room), (fd, to, n, at, room))
+TIMED(READ, readv, fd, sum_of(to, n), (int fd, const struct iovec *to, int n), (fd, to, n))
+TIMED(READ, preadv, fd, sum_of(to, n), (int fd, const struct iovec *to, int n, off_t at), (fd, to, n, at))
+TIMED(READ, preadv64, fd, sum_of(to, n), (int fd, const struct iovec *to, int n, off64_t at), (fd, to, n, at))
+TIMED(READ, preadv2, fd, sum_of(to, n), (int fd, const struct iovec *to, int n, off_t at, int how), (fd, to, n, at, how))
+TIMED(READ, preadv64v2, fd, sum_of(to, n), (int fd, const struct iovec *to, int n, off64_t at, int how), (fd, to, n, at, how))
 
-TIMED(WRITE, write, fd, (int fd, const void *from, size_t n), (fd, from, n))
-TIMED(WRITE, pwrite, fd, (int fd, const void *from, size_t n, off_t at), (fd, from, n, at))
-TIMED(WRITE, pwrite64, fd, (int fd, const void *from, size_t n, off64_t at), (fd, from, n, at))
-TIMED(WRITE, writev, fd, (int fd, const struct iovec *from, int n), (fd, from, n))
-TIMED(WRITE, pwritev, fd, (int fd, const struct iovec *from, int n, off_t at), (fd, from, n, at))
-TIMED(WRITE, pwritev64, fd, (int fd, const struct iovec *from, int n, off64_t at), (fd, from, n, at))
-TIMED(WRITE, pwritev2, fd, (int fd, const struct iovec *from, int n, off_t at, int how), (fd, from, n, at, how))
-TIMED(WRITE, pwritev64v2, fd, (int fd, const struct iovec *from, int n, off64_t at, int how), (fd, from, n, at, how))
+TIMED(WRITE, write, fd, n, (int fd, const void *from, size_t n), (fd, from, n))
+TIMED(WRITE, pwrite, fd, n, (int fd, const void *from, size_t n, off_t at), (fd, from, n, at))
+TIMED(WRITE, pwrite64, fd, n, (int fd, const void *from, size_t n, off64_t at), (fd, from, n, at))
+TIMED(WRITE, writev, fd, sum_of(from, n), (int fd, const struct iovec *from, int n), (fd, from, n))
+TIMED(WRITE, pwritev, fd, sum_of(from, n), (int fd, const struct iovec *from, int n, off_t at), (fd, from, n, at))
+TIMED(WRITE, pwritev64, fd, sum_of(from, n), (int fd, const struct iovec *from, int n, off64_t at), (fd, from, n, at))
+TIMED(WRITE, pwritev2, fd, sum_of(from, n), (int fd, const struct iovec *from, int n, off_t at, int how), (fd, from, n, at, how))
+TIMED(WRITE, pwritev64v2, fd, sum_of(from, n), (int fd, const struct iovec *from, int n, off64_t at, int how), (fd, from, n, at, how))
 
 #define SYNCS(name, parameters, arguments)                                                                                     \
     EXPORT int name parameters                                                                                                 \
     {                                                                                                                          \
         NEXT(int, name, parameters);                                                                                           \
-        if (!counts_for(SYNC, fd))                                                                                             \
+        int found = counts_for(SYNC, fd);                                                                                      \
+        if (!found)                                                                                                            \
             return real arguments;                                                                                             \
+        int begun = BEGIN_IO(found, SYNC, fd, 0);                                                                              \
         int64_t since_ns = now();                                                                                              \
         int given = real arguments;                                                                                            \
         count(SYNC, since_ns, 0, given != 0);                                                                                  \
+        end_io(begun, SYNC, 0);                                                                                                \
         return given;                                                                                                          \
     }
 
@@ -120,6 +141,18 @@ SYNCS(fdatasync, (int fd), (fd))
 SYNCS(syncfs, (int fd), (fd))
 SYNCS(sync_file_range, (int fd, off64_t from, off64_t n, unsigned how), (fd, from, n, how))
 
+/* Bytes that a copy will move: programs ask for all that there may be. */
+static uint64_t to_copy(int from, int is_file, size_t n)
+{
+    struct stat found;
+    int before = errno;
+    if (n < COPY_BYTES_MAX)
+        return n;
+    uint64_t size = is_file && fstat(from, &found) == 0 && S_ISREG(found.st_mode) ? (uint64_t)found.st_size : COPY_BYTES_MAX;
+    errno = before;
+    return size < n ? size : n;
+}
+
 /* Defines a copy within the kernel, from one descriptor to another: a read of the one and a write
  * of the other, whichever of them counts. */
 #define COPIES(name, parameters, arguments)                                                                                    \
@@ -127,6 +160,8 @@ SYNCS(sync_file_range, (int fd, off64_t from, off64_t n, unsigned how), (fd, fro
     {                                                                                                                          \
         NEXT(ssize_t, name, parameters);                                                                                       \
         int is_read = counts_for(READ, from), is_written = counts_for(WRITE, to);                                              \
+        int reads = BEGIN_IO(is_read, READ, from, n);                                                                          \
+        int writes = BEGIN_IO(is_written, WRITE, to, to_copy(from, is_read, n));                                               \
         int64_t since_ns = now();                                                                                              \
         ssize_t given = real arguments;                                                                                        \
         uint64_t bytes = given > 0 ? (uint64_t)given : 0;                                                                      \
@@ -134,6 +169,8 @@ SYNCS(sync_file_range, (int fd, off64_t from, off64_t n, unsigned how), (fd, fro
             count(READ, since_ns, bytes, given < 0);                                                                           \
         if (is_written)                                                                                                        \
             count(WRITE, since_ns, bytes, given < 0);                                                                          \
+        end_io(reads, READ, bytes);                                                                                            \
+        end_io(writes, WRITE, bytes);                                                                                          \
         return given;                                                                                                          \
     }
 

@@ -13,20 +13,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FDS_MAX (1 << 16)
 #define HOLDS_MS 10
-#define CLASS_BITS 2
+/* Bits of what `class_of` returns. */
+#define FOUND_BITS 8
+#define FOUND_MASK 0xff
 
-/* Time at which the class was found, in milliseconds, and the class. */
-static uint32_t classes[FDS_MAX];
+/* Time at which the class was found, in milliseconds, and what was found. */
+static uint64_t classes[FDS_MAX];
 /* Descriptors from this number on were never looked at. */
 static unsigned fds_used;
 
-static uint32_t coarse_ms(void)
+uint32_t coarse_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return ((uint32_t)t.tv_sec * 1000 + (uint32_t)(t.tv_nsec / 1000000)) << CLASS_BITS;
+    return (uint32_t)t.tv_sec * 1000 + (uint32_t)(t.tv_nsec / 1000000);
 }
 
 /* Returns the mode of an open file; 0 if it is not known. Only the file type is needed, which never
@@ -52,7 +53,7 @@ static int look_at(int fd)
     int class = NOTHING;
     mode_t mode = mode_of(fd);
     if (S_ISREG(mode) || S_ISBLK(mode))
-        class = DATA;
+        class = DATA | (volume_count ? volume_of(fd) << CLASS_BITS : 0);
     else if (S_ISDIR(mode))
         class = DIRECTORY;
     errno = before;
@@ -65,12 +66,12 @@ int class_of(int fd)
         return NOTHING;
     if (fd >= FDS_MAX)
         return look_at(fd);
-    uint32_t known = __atomic_load_n(&classes[fd], __ATOMIC_RELAXED);
+    uint64_t known = __atomic_load_n(&classes[fd], __ATOMIC_RELAXED);
     uint32_t ms = coarse_ms();
-    if (known != 0 && ms - (known & ~3u) <= HOLDS_MS << CLASS_BITS)
-        return (int)(known & 3u);
+    if (known != 0 && ms - (uint32_t)(known >> FOUND_BITS) <= HOLDS_MS)
+        return (int)(known & FOUND_MASK);
     int class = look_at(fd);
-    __atomic_store_n(&classes[fd], ms | (uint32_t)class, __ATOMIC_RELAXED);
+    __atomic_store_n(&classes[fd], (uint64_t)ms << FOUND_BITS | (uint64_t)class, __ATOMIC_RELAXED);
     unsigned used = __atomic_load_n(&fds_used, __ATOMIC_RELAXED);
     while (used <= (unsigned)fd &&
            !__atomic_compare_exchange_n(&fds_used, &used, (unsigned)fd + 1, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
@@ -80,8 +81,11 @@ int class_of(int fd)
 
 void forget(int fd)
 {
-    if (fd >= 0 && fd < FDS_MAX)
-        __atomic_store_n(&classes[fd], 0, __ATOMIC_RELAXED);
+    if (fd < 0 || fd >= FDS_MAX)
+        return;
+    __atomic_store_n(&classes[fd], 0, __ATOMIC_RELAXED);
+    if (__builtin_expect(volume_count != 0, 0))
+        leave_phase(fd);
 }
 
 void forget_from(unsigned first, unsigned last)

@@ -15,7 +15,8 @@
 
 static unsigned char *start, *at, *end;
 static unsigned char *begun;
-static uint32_t values;
+static uint32_t publication, values;
+uint32_t values_declared;
 
 static void put(const void *bytes, size_t length)
 {
@@ -74,11 +75,15 @@ static void declare_process(void)
 {
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK", 0};
     static const char *const jobs[] = {"SLURM_JOB_ID", "PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID", 0};
+    static const char *const runs[] = {"BAROGRAPH_IO_JOB", 0};
     static char path[4096];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     path[length > 0 ? length : 0] = 0;
     const char *slash = strrchr(path, '/');
     const char *rank = first_of(ranks), *job = first_of(jobs);
+    /* Processes of one run of `baro io` are a job, unless a launcher is there to tell. */
+    if (!job && !rank)
+        job = first_of(runs);
     begin(DECLARES_PROCESS);
     put_text(slash ? slash + 1 : path, "", "");
     put_u16((uint16_t)((rank != NULL) + (job != NULL)));
@@ -99,7 +104,7 @@ static void declare_value(const char *kind, const char *what, uint8_t type, uint
                           const char *help, const char *help_end)
 {
     begin(DECLARES_VALUE);
-    put_u32(0);
+    put_u32(publication);
     put_u8(type);
     put_u8(meaning);
     put_text(kind, *kind ? "." : "", what);
@@ -161,5 +166,30 @@ size_t declare_all(unsigned char *to, size_t room)
     declare_cell(values - 1, PID_CELL, CELL_STATE, 1);
     declare_value("", "begun.ns", TYPE_INT, KIND_STATE, "ns", "when the process began to count, since the Unix epoch", "");
     declare_cell(values - 1, BEGUN_CELL, CELL_STATE, 1);
+    values_declared = values;
+    return (size_t)(at - start);
+}
+
+size_t declare_phases(unsigned char *to, size_t room, const char *volume, uint32_t as, uint32_t value)
+{
+    start = at = to;
+    end = to + room;
+    publication = as;
+    values = value;
+    begin(DECLARES_PUBLICATION);
+    put_u8(0);
+    put_text("io.phase", "", "");
+    put_u16(1);
+    put_text("volume", "", "");
+    put_text(volume, "", "");
+    finish();
+    const char *stages = "0: ended, 1: waits, 2: does I/O with a grant, 3: does I/O without one";
+    declare_value("", "stage", TYPE_INT, KIND_GAUGE, "", stages, "");
+    declare_value("", "declared.bytes", TYPE_INT, KIND_GAUGE, "bytes",
+                  "what a phase will read and write; -1 if it does not know", "");
+    declare_value("", "done.bytes", TYPE_INT, KIND_GAUGE, "bytes", "what a phase has read and written", "");
+    declare_value("", "priority", TYPE_INT, KIND_GAUGE, "", "1 to 10, 10 for the most important", "");
+    declare_value("", "lease.ns", TYPE_INT, KIND_GAUGE, "ns",
+                  "a phase of which nothing is heard for so long has ended; 0: the agent's lease", "");
     return (size_t)(at - start);
 }

@@ -10,21 +10,14 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "format.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 int publishes_each;
 int each_values[KINDS];
-
-#define TLS static __thread __attribute__((tls_model("initial-exec")))
 
 /* Number of this thread's ring, plus 1; 0 if it has none yet. */
 TLS unsigned ring_taken;
@@ -43,19 +36,18 @@ static int is_thread_gone(uint64_t thread)
     return syscall(SYS_tgkill, (long)file_pid, (long)thread, 0) != 0 && errno == ESRCH;
 }
 
-/* Reserves memory for a ring. Kernels before 5.14 cannot: there a full file system is noticed only
- * when it is written to. */
 static int reserve(unsigned ring)
 {
-    unsigned char *at = mapped + RINGS_AT(EACH_RINGS_MAX) + (uint64_t)ring * RING_BYTES(EACH_RING_RECORDS);
-    return madvise(at, RING_BYTES(EACH_RING_RECORDS), MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+    uint64_t at = RINGS_AT(EACH_RINGS_MAX) + (uint64_t)ring * RING_BYTES(EACH_RING_RECORDS);
+    return reserve_part(at, RING_BYTES(EACH_RING_RECORDS));
 }
 
 /* Takes a ring that was never used, or whose thread is gone. */
 static int take_ring(void)
 {
     uint64_t thread = (uint64_t)syscall(SYS_gettid);
-    for (unsigned ring = 0; ring < EACH_RINGS_MAX; ring++) {
+    /* The first ring has the phases of I/O, if there are any. */
+    for (unsigned ring = volume_count ? 1 : 0; ring < EACH_RINGS_MAX; ring++) {
         uint64_t head = head_at(ring);
         uint64_t holder = __atomic_load_n(word(head + HEAD_THREAD), __ATOMIC_RELAXED);
         if (holder != 0 && holder != thread && !is_thread_gone(holder))

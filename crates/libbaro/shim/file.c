@@ -26,6 +26,10 @@
 #include "format.h"
 #include "place.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 int file_state = OFF;
 unsigned char *mapped;
 pid_t file_pid;
@@ -47,7 +51,8 @@ static uint64_t interval_ns = NS_PER_S / 10;
 /* Content of a new file; a process makes one file at a time. */
 static unsigned char header[HEADER_BYTES];
 static unsigned char declarations[16384];
-static size_t declared;
+size_t declared;
+unsigned char file_incarnation[16];
 
 int64_t now(void)
 {
@@ -146,10 +151,18 @@ static void set(uint64_t at, uint64_t value) { memcpy(header + at, &value, sizeo
 
 static void set_halves(uint64_t at, uint32_t low, uint32_t high) { set(at, low | (uint64_t)high << 32); }
 
-static unsigned rings(void) { return publishes_each ? EACH_RINGS_MAX : 1; }
+unsigned rings(void) { return publishes_each ? EACH_RINGS_MAX : 1; }
 
-/* The smallest ring that the format allows, used when no ring is needed. */
-static unsigned ring_records(void) { return publishes_each ? EACH_RING_RECORDS : 256; }
+/* The smallest ring that the format allows if no ring is needed; for phases, some seconds of them. */
+unsigned ring_records(void)
+{
+    if (publishes_each)
+        return EACH_RING_RECORDS;
+    return volume_count ? 1024 : 256;
+}
+
+/* Whether there is more in the file than declarations and cells. */
+static int has_records(void) { return publishes_each || volume_count; }
 
 /* Returns the start time of a process: field 22 of its `stat`, after a name that may contain
  * anything. */
@@ -203,7 +216,7 @@ static int write_header(unsigned char incarnation[16])
 }
 
 /* Writes all pages that will be touched through the mapping, so that a full file system fails
- * now. */
+ * now. Those for the rings, and for phases, are reserved when they are needed. */
 static int fill(int fd)
 {
     static const unsigned char zeros[HEADER_BYTES];
@@ -253,9 +266,8 @@ static int map_file(int fd)
 
 static int try_to_make(void)
 {
-    unsigned char incarnation[16];
     struct new_file file;
-    if (!write_header(incarnation) || !open_new(&file, incarnation))
+    if (!write_header(file_incarnation) || !open_new(&file, file_incarnation))
         return 0;
     int is_made = fill(file.fd) && map_file(file.fd);
     if (is_made && !name_new(&file)) {
@@ -293,6 +305,13 @@ static void begin_process(void)
     __atomic_store_n(&file_state, is_given_up ? OFF : PENDING, __ATOMIC_SEQ_CST);
 }
 
+/* Reserves memory for a part of the file. Kernels before 5.14 cannot: there a full file system is
+ * noticed only when it is written to. */
+int reserve_part(uint64_t at, uint64_t bytes)
+{
+    return madvise(mapped + at, bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+}
+
 /* ---- Children, and files that are cut short ---- */
 
 /* Leaves the parent's file in a child, so that the kernel frees the parent's lock when the parent
@@ -305,6 +324,7 @@ static void begin_child(void)
         leave_file();
     memset(spilled, 0, sizeof spilled);
     forget_ring();
+    forget_phases();
     begin_process();
     errno = before;
 }
@@ -363,9 +383,10 @@ void begin_file(void)
     publishes_each = each && strcmp(each, "1") == 0;
     if ((off && strcmp(off, "off") == 0) || !find_place(variable("BAROGRAPH_RUN_DIR")))
         return;
+    begin_volumes(variable("BAROGRAPH_IO_SCHEDULE"));
     declared = declare_all(declarations, sizeof declarations);
     file_bytes = FILE_BYTES(rings(), ring_records());
-    map_bytes = publishes_each ? file_bytes : HEADER_BYTES;
+    map_bytes = has_records() ? file_bytes : HEADER_BYTES;
     begin_process();
     make_file();
     mind_sigbus();

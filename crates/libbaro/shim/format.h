@@ -9,7 +9,7 @@
 #define DECLARATIONS_BYTES (1 << 20)
 #define BYTE_ORDER_MARK 0x01020304
 #define VERSION_MAJOR 1
-#define VERSION_MINOR 2
+#define VERSION_MINOR 3
 
 #define UP(bytes) (((uint64_t)(bytes) + HEADER_BYTES - 1) / HEADER_BYTES * HEADER_BYTES)
 #define HEADS_AT HEADER_BYTES
@@ -40,13 +40,23 @@ enum {
     HEADER_HOMELESS = 160,
     HEADER_CELLS = 176,
     HEADER_CELLS_INTERVAL = 184,
+    HEADER_SCHEDULES = 192,
+    HEADER_ANSWERS_MOVED = 200,
+    HEADER_ANSWERS = 208,
     CELLS_AT = 512,
 };
 
 /* Offsets in a ring's head. */
 enum { HEAD_COMMITTED = 0, HEAD_RESERVED = 8, HEAD_STATE = 16, HEAD_THREAD = 24 };
 
-enum { STATE_OPEN = 1, TIME_REALTIME = 2, RING_IN_USE = 1, RECORD_FLOAT = 2 };
+enum { STATE_OPEN = 1, TIME_REALTIME = 2, RING_IN_USE = 1, RECORD_INT = 1, RECORD_FLOAT = 2, RECORD_FRAME = 5 };
+
+/* Phases of I/O: the agent's word `schedules`, the answers, and the stages of a phase. */
+enum { SCHEDULES = 1, SCHEDULES_NOTHING = 2 };
+#define ANSWERS_MAX 16
+#define ANSWER_PHASE_BITS 48
+enum { ANSWER_WAIT = 1, ANSWER_GO = 2, ANSWER_UNSCHEDULED = 3 };
+enum { PHASE_ENDED = 0, PHASE_WAITS = 1, PHASE_GRANTED = 2, PHASE_ALONE = 3 };
 
 /* Declarations. */
 enum { DECLARES_PROCESS = 1, DECLARES_PUBLICATION = 2, DECLARES_VALUE = 3, DECLARES_CELL = 6 };

@@ -189,6 +189,7 @@ int open_new(struct new_file *file, const unsigned char incarnation[16])
 {
     int flags = O_RDWR | O_CLOEXEC;
     write_name(file->name, incarnation, EXTENSION);
+    file->incarnation = incarnation;
     file->made_as[0] = 0;
     int above = open_directory(AT_FDCWD, run_dir, 0);
     file->directory = above < 0 ? -1 : open_directory(above, "ingest", O_NOFOLLOW);
@@ -228,24 +229,16 @@ int name_new(struct new_file *file)
 
 /* ---- Afterwards ---- */
 
-/* Knocks as an application does, with its incarnation; returns whether anybody may listen. */
-static int knock(const char *name)
+int knock(const char *name, const unsigned char incarnation[16])
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    unsigned char incarnation[DIGITS / 2];
-    if (strlen(run_dir) + sizeof "/ingest.sock" > sizeof address.sun_path)
+    if (strlen(run_dir) + 1 + strlen(name) >= sizeof address.sun_path)
         return 1; /* not known: the path is too long for a socket */
-    append(append(address.sun_path, run_dir), "/ingest.sock");
-    for (int byte = 0; byte < DIGITS / 2; byte++) {
-        int high = name[2 * byte], low = name[2 * byte + 1];
-        high = high <= '9' ? high - '0' : high - 'a' + 10;
-        low = low <= '9' ? low - '0' : low - 'a' + 10;
-        incarnation[byte] = (unsigned char)(high << 4 | low);
-    }
+    append(append(append(address.sun_path, run_dir), "/"), name);
     int fd = (int)syscall(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return 1;
-    long sent = syscall(SYS_sendto, fd, incarnation, sizeof incarnation, MSG_NOSIGNAL, &address, sizeof address);
+    long sent = syscall(SYS_sendto, fd, incarnation, DIGITS / 2, MSG_NOSIGNAL, &address, sizeof address);
     int is_nobody = sent < 0 && (errno == ECONNREFUSED || errno == ENOENT);
     close_file(fd);
     return !is_nobody;
@@ -330,7 +323,7 @@ void close_new(struct new_file *file, int is_made)
     close_file(file->fd);
     if (!is_made && file->made_as[0])
         unlinkat(file->directory, file->made_as, 0);
-    if (is_made && !knock(file->name))
+    if (is_made && !knock("ingest.sock", file->incarnation))
         remove_left(file->directory);
     close_file(file->directory);
 }

@@ -9,6 +9,7 @@ struct new_file {
     int directory, fd;
     /* Its future name in its directory; without O_TMPFILE it already has the name `made_as`. */
     char name[48], made_as[48];
+    const unsigned char *incarnation;
 };
 
 /* Finds the ingest directory of a run directory: of the named one, which is never made; otherwise
@@ -23,6 +24,9 @@ int name_new(struct new_file *file);
 /* Closes the descriptors of the file; then wakes the agent or, if there is none, removes older
  * files of ended processes of this user. */
 void close_new(struct new_file *file, int is_made);
+/* Tells the agent at a socket of its run directory that this file has news; returns 0 if certainly
+ * nobody listens. */
+int knock(const char *socket, const unsigned char incarnation[16]);
 void write_stat_path(char path[32], pid_t pid);
 
 #endif

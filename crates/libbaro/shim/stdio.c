@@ -37,12 +37,15 @@ static int has_failed(int kind, int had_failed, FILE *f) { return ferror_unlocke
     EXPORT size_t name parameters                                                                                              \
     {                                                                                                                          \
         NEXT(size_t, name, parameters);                                                                                        \
-        if (!counts_for(kind, number_of(f)))                                                                                   \
+        int found = counts_for(kind, number_of(f));                                                                            \
+        if (!found)                                                                                                            \
             return real arguments;                                                                                             \
+        int begun = BEGIN_IO(found, kind, number_of(f), (uint64_t)size *n);                                                    \
         int64_t since_ns = now();                                                                                              \
         int had_failed = ferror_unlocked(f);                                                                                   \
         size_t given = real arguments;                                                                                         \
         count(kind, since_ns, given *size, given < n && has_failed(kind, had_failed, f));                                      \
+        end_io(begun, kind, given *size);                                                                                      \
         return given;                                                                                                          \
     }
 
@@ -59,12 +62,15 @@ BLOCKS(WRITE, fwrite_unlocked, (const void *from, size_t size, size_t n, FILE *f
     EXPORT char *name parameters                                                                                               \
     {                                                                                                                          \
         NEXT(char *, name, parameters);                                                                                        \
-        if (!counts_for(READ, number_of(f)))                                                                                   \
+        int found = counts_for(READ, number_of(f));                                                                            \
+        if (!found)                                                                                                            \
             return real arguments;                                                                                             \
+        int begun = BEGIN_IO(found, READ, number_of(f), 0);                                                                    \
         int64_t since_ns = now();                                                                                              \
         int had_failed = ferror_unlocked(f);                                                                                   \
         char *given = real arguments;                                                                                          \
         count(READ, since_ns, given ? strlen(given) : 0, !given && has_failed(READ, had_failed, f));                           \
+        end_io(begun, READ, given ? strlen(given) : 0);                                                                        \
         return given;                                                                                                          \
     }
 
@@ -77,12 +83,15 @@ LINES(__fgets_unlocked_chk, (char *to, size_t room, int n, FILE *f), (to, room, 
     EXPORT ssize_t name parameters                                                                                             \
     {                                                                                                                          \
         NEXT(ssize_t, name, parameters);                                                                                       \
-        if (!counts_for(READ, number_of(f)))                                                                                   \
+        int found = counts_for(READ, number_of(f));                                                                            \
+        if (!found)                                                                                                            \
             return real arguments;                                                                                             \
+        int begun = BEGIN_IO(found, READ, number_of(f), 0);                                                                    \
         int64_t since_ns = now();                                                                                              \
         int had_failed = ferror_unlocked(f);                                                                                   \
         ssize_t given = real arguments;                                                                                        \
         count(READ, since_ns, given > 0 ? (uint64_t)given : 0, given < 0 && has_failed(READ, had_failed, f));                  \
+        end_io(begun, READ, given > 0 ? (uint64_t)given : 0);                                                                  \
         return given;                                                                                                          \
     }
 
@@ -94,11 +103,14 @@ LONG_LINES(__getdelim, (char **to, size_t *room, int end, FILE *f), (to, room, e
     EXPORT int name parameters                                                                                                 \
     {                                                                                                                          \
         NEXT(int, name, parameters);                                                                                           \
-        if (!counts_for(WRITE, number_of(f)))                                                                                  \
+        int found = counts_for(WRITE, number_of(f));                                                                           \
+        if (!found)                                                                                                            \
             return real arguments;                                                                                             \
+        int begun = BEGIN_IO(found, WRITE, number_of(f), 0);                                                                   \
         int64_t since_ns = now();                                                                                              \
         int given = real arguments;                                                                                            \
         count(WRITE, since_ns, given < 0 ? 0 : (uint64_t)(bytes), given < 0);                                                  \
+        end_io(begun, WRITE, given < 0 ? 0 : (uint64_t)(bytes));                                                               \
         return given;                                                                                                          \
     }
 
@@ -137,11 +149,14 @@ FORMATS(__printf_chk, (int flag, const char *format, ...), format, __vprintf_chk
     EXPORT int name parameters                                                                                                 \
     {                                                                                                                          \
         NEXT(int, name, parameters);                                                                                           \
-        if (!counts_for(WRITE, fd))                                                                                            \
+        int found = counts_for(WRITE, fd);                                                                                     \
+        if (!found)                                                                                                            \
             return real arguments;                                                                                             \
+        int begun = BEGIN_IO(found, WRITE, fd, 0);                                                                             \
         int64_t since_ns = now();                                                                                              \
         int given = real arguments;                                                                                            \
         count(WRITE, since_ns, given < 0 ? 0 : (uint64_t)given, given < 0);                                                    \
+        end_io(begun, WRITE, given < 0 ? 0 : (uint64_t)given);                                                                 \
         return given;                                                                                                          \
     }
 
@@ -164,17 +179,21 @@ static int has_room(FILE *f) { return (void)f, 0; }
     EXPORT int name parameters                                                                                                 \
     {                                                                                                                          \
         NEXT(int, name, parameters);                                                                                           \
-        if (!counts_for(kind, number_of(f)))                                                                                   \
+        int found = counts_for(kind, number_of(f));                                                                            \
+        if (!found)                                                                                                            \
             return real arguments;                                                                                             \
         if (is_short(f)) {                                                                                                     \
             int given = real arguments;                                                                                        \
             count_untimed(kind, given != EOF);                                                                                 \
             return given;                                                                                                      \
         }                                                                                                                      \
+        /* The kernel moves what the buffer holds. */                                                                          \
+        int begun = BEGIN_IO(found, kind, number_of(f), __fbufsize(f));                                                        \
         int64_t since_ns = now();                                                                                              \
         int had_failed = ferror_unlocked(f);                                                                                   \
         int given = real arguments;                                                                                            \
         count(kind, since_ns, given != EOF, given == EOF && has_failed(kind, had_failed, f));                                  \
+        end_io(begun, kind, given != EOF ? __fbufsize(f) : 0);                                                                 \
         return given;                                                                                                          \
     }
 
@@ -245,11 +264,14 @@ REOPENS(freopen64)
     EXPORT int name(FILE *f)                                                                                                   \
     {                                                                                                                          \
         NEXT(int, name, (FILE *));                                                                                             \
-        if (!f || __fpending(f) == 0 || !counts_for(WRITE, number_of(f)))                                                      \
+        int found = f && __fpending(f) != 0 ? counts_for(WRITE, number_of(f)) : 0;                                             \
+        if (!found)                                                                                                            \
             return real(f);                                                                                                    \
+        int begun = BEGIN_IO(found, WRITE, number_of(f), 0);                                                                   \
         int64_t since_ns = now();                                                                                              \
         int given = real(f);                                                                                                   \
         count(WRITE, since_ns, 0, given != 0);                                                                                 \
+        end_io(begun, WRITE, 0);                                                                                               \
         return given;                                                                                                          \
     }
 

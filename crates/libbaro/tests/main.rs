@@ -18,3 +18,4 @@ mod phases;
 mod programs;
 mod shim;
 mod subscribe;
+mod turns;

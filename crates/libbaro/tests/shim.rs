@@ -28,11 +28,12 @@ const BLOCK: u64 = 4_096;
 type Counted = BTreeMap<String, u64>;
 
 /// The shim and the programs: compiled once for all tests that run at the same time.
-struct Built {
+pub(crate) struct Built {
     workshop: TempDir,
     library: PathBuf,
     io: PathBuf,
     stdio: PathBuf,
+    pub turns: PathBuf,
 }
 
 impl Built {
@@ -42,9 +43,11 @@ impl Built {
         let programs = build::here().join("tests/programs");
         let io = [programs.join("io.c")];
         let stdio = [programs.join("stdio.c")];
+        let turns = [programs.join("turns.c")];
         Some(Self {
             io: program(workshop.path(), Language::C, &io, &["-lpthread"])?,
             stdio: program(workshop.path(), Language::C, &stdio, &[])?,
+            turns: program(workshop.path(), Language::C, &turns, &["-lpthread"])?,
             library: shim(workshop.path()),
             workshop,
         })
@@ -63,8 +66,8 @@ impl Built {
 }
 
 /// The shim, the programs, a run directory, a folder to work in.
-struct Bench {
-    built: Arc<Built>,
+pub(crate) struct Bench {
+    pub built: Arc<Built>,
     dir: TempDir,
     /// The socket on which an agent would listen: while it exists, nobody removes files of ended
     /// processes.
@@ -73,7 +76,7 @@ struct Bench {
 
 impl Bench {
     /// Makes a bench; `None`, with a message, if there is no compiler.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let built = Built::shared()?;
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(RunDir::new(dir.path().join("run")).ingest_dir()).unwrap();
@@ -87,15 +90,15 @@ impl Bench {
         })
     }
 
-    fn run_dir(&self) -> PathBuf {
+    pub(crate) fn run_dir(&self) -> PathBuf {
         self.dir.path().join("run")
     }
 
-    fn work(&self) -> PathBuf {
+    pub(crate) fn work(&self) -> PathBuf {
         self.dir.path().join("work")
     }
 
-    fn command(&self, program: &Path, mode: &str) -> Command {
+    pub(crate) fn command(&self, program: &Path, mode: &str) -> Command {
         let mut command = Command::new(program);
         command.arg(mode).arg(self.work());
         self.preload(&mut command);
@@ -116,7 +119,7 @@ impl Bench {
         self.files()
     }
 
-    fn paths(&self) -> Vec<PathBuf> {
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(RunDir::new(self.run_dir()).ingest_dir()).unwrap();
         entries.map(|entry| entry.unwrap().path()).collect()
     }
@@ -156,7 +159,7 @@ fn shim(folder: &Path) -> PathBuf {
 }
 
 /// Waits for a program, but not for ever; returns its status and its stderr.
-fn ended(mut child: Child) -> (ExitStatus, String) {
+pub(crate) fn ended(mut child: Child) -> (ExitStatus, String) {
     for _ in 0..PATIENCE.as_millis() / NAP.as_millis() {
         if child.try_wait().unwrap().is_some() {
             let output = child.wait_with_output().unwrap();

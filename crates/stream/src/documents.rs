@@ -1,9 +1,8 @@
 //! The documents: JSON files of a run directory in which an agent describes itself, with the fields
 //! of their rows.
 //!
-//! They are a module of their own because the agent writes these files, and SQL, the server and the
-//! command line read them. The agent writes some documents from types of its own that borrow their
-//! data; a test of the agent compares their rows with those of this module.
+//! They are a module of their own because the agent writes them, and SQL, the server and commands
+//! read them. Some are written from types of the agent's own, which a test compares with these.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,8 +38,7 @@ pub const CLUSTER_INSIGHTS_DOCUMENT: &str = "cluster_insights.json";
 pub const QUERY_NODES_DOCUMENT: &str = "query_nodes.json";
 /// One row per node to which the agent sends its streams; empty if the agent is in no cluster.
 pub const SUBSCRIBERS_DOCUMENT: &str = "subscribers.json";
-/// Counts of what the agent sends to other nodes, and the reasons why nodes do not work with it;
-/// null if it is in no cluster.
+/// Counts of what the agent sends to other nodes, and why some refuse it; null without a cluster.
 pub const CLUSTER_DOCUMENT: &str = "cluster.json";
 /// One row per publication of a scope.
 pub const PUBLICATIONS_DOCUMENT: &str = "publications.json";
@@ -54,7 +52,6 @@ pub const ACTIONS_DOCUMENT: &str = "actions.json";
 pub const HANDLERS_DOCUMENT: &str = "handlers.json";
 /// One row per call into programs of a scope, with its outcome.
 pub const CALLS_DOCUMENT: &str = "calls.json";
-
 /// One row per decision of a controller that the readers of a scope may read.
 pub const DECISIONS_DOCUMENT: &str = "decisions.json";
 /// Phases of I/O of applications on scheduled volumes.
@@ -568,6 +565,9 @@ pub struct AgentDocument {
     /// The directory of the archive, if history is kept and everyone may read it.
     #[serde(deserialize_with = "or_empty")]
     pub archive: Option<PathBuf>,
+    /// Paths of the volumes whose I/O is scheduled; none in the document of a scope.
+    #[serde(deserialize_with = "or_empty", skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<PathBuf>,
 }
 
 /// Labels that serialize as a JSON object.

@@ -27,8 +27,8 @@ pub use declaration::{
 };
 pub use file::{CellsTold, DrainResult, IngestFile, IngestRecord, RecordPayload};
 pub use grant::{
-    GrantState, PHASE_DECLARED, PHASE_DONE, PHASE_PRIORITY, PHASE_PUBLICATION, PHASE_STAGE,
-    PHASE_VOLUME, PhaseAnswer, PhaseStage,
+    GrantState, PHASE_DECLARED, PHASE_DONE, PHASE_LEASE, PHASE_PRIORITY, PHASE_PUBLICATION,
+    PHASE_STAGE, PHASE_VOLUME, PhaseAnswer, PhaseStage,
 };
 pub use layout::{
     APPLICATIONS_PREFIX, BLOB_BYTES_MAX, CELLS_AT, CELLS_MAX, FRAME_VALUE, GRANTS_MAX,

@@ -175,6 +175,12 @@ impl ScheduleConfig {
         Ok(())
     }
 
+    /// The paths of the volumes.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        let volumes = self.volumes.values();
+        volumes.map(|volume| volume.path.clone()).collect()
+    }
+
     fn lease_ns(&self) -> Result<i64, ConfigError> {
         let longest = LEASE_SECONDS_MAX;
         seconds("schedule.lease_seconds", self.lease_seconds, 1.0, longest)

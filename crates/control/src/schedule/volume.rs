@@ -9,7 +9,7 @@
 //! Each report of a process is what holds from then on, so one that is doubled, or that a restarted
 //! agent hears first, does no harm.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
     BeginRefusal, IoPhase, IoScheduler, PhaseBegin, PhaseState, SchedulerConfig, SchedulerCounts,
@@ -52,6 +52,9 @@ pub struct MemberReport {
     pub bytes: Option<u64>,
     /// The bytes that it has read and written.
     pub bytes_done: u64,
+    /// The time in ns after which it has ended if nothing more is heard of it; `None` for the lease
+    /// of the scheduler. It is for processes that do not know themselves when they end.
+    pub lease_ns: Option<i64>,
 }
 
 /// The answer to a process.
@@ -116,6 +119,9 @@ struct Member {
     answered: Option<MemberAnswer>,
     /// Whether it has reported to be at work with a grant.
     is_at_work: bool,
+    /// When it was heard last, and when it has ended if nothing more is heard of it.
+    heard_ns: i64,
+    lapses_ns: Option<i64>,
 }
 
 /// A phase of an application.
@@ -143,6 +149,8 @@ pub struct VolumeScheduler {
     /// The phase of a user's application that others may join.
     open: BTreeMap<(u32, u64), u64>,
     answers: Vec<(MemberId, MemberAnswer)>,
+    /// Processes with leases of their own, by the ends of these.
+    lapses: BTreeSet<(i64, MemberId)>,
     /// Processes at work of each user.
     of_users: BTreeMap<u32, usize>,
     bounds: MemberBounds,
@@ -175,6 +183,7 @@ impl VolumeScheduler {
             groups: BTreeMap::new(),
             open: BTreeMap::new(),
             answers: Vec::new(),
+            lapses: BTreeSet::new(),
             of_users: BTreeMap::new(),
             bounds,
             ended: VecDeque::new(),
@@ -234,12 +243,14 @@ impl VolumeScheduler {
     /// Plans for what was reported, notes the answers, and does what is due at a time; returns the
     /// time of the next step.
     pub fn step(&mut self, now_ns: i64) -> Option<i64> {
+        self.lapse(now_ns);
         let next_ns = self.scheduler.step(now_ns);
         let plans = self.scheduler.plans();
         if self.answered.replace(plans) != Some(plans) {
             self.answer(now_ns);
         }
-        next_ns
+        let lapses = self.lapses.first().map(|(lapses_ns, _)| *lapses_ns);
+        next_ns.into_iter().chain(lapses).min()
     }
 
     /// The answers that are new since the last call, as of the last step.
@@ -318,6 +329,8 @@ impl VolumeScheduler {
             bytes_done: 0,
             answered: None,
             is_at_work: false,
+            heard_ns: now_ns,
+            lapses_ns: None,
         };
         self.members.insert(id, member);
         self.of_users.insert(report.user, of_user + 1);
@@ -331,6 +344,15 @@ impl VolumeScheduler {
         let more = report.bytes_done.saturating_sub(member.bytes_done);
         member.bytes_done = member.bytes_done.saturating_add(more);
         let phase = member.phase;
+        let lease_ns = report.lease_ns.map(|lease_ns| lease_ns.max(0));
+        let lapses_ns = lease_ns.map(|lease_ns| now_ns.saturating_add(lease_ns));
+        member.heard_ns = now_ns;
+        let before = std::mem::replace(&mut member.lapses_ns, lapses_ns);
+        if before != lapses_ns {
+            before.map(|before| self.lapses.remove(&(before, id)));
+            self.lapses
+                .extend(lapses_ns.map(|lapses_ns| (lapses_ns, id)));
+        }
         // Who reports twice to be at work looks at its grant in between.
         let yields = match report.stage {
             MemberStage::Granted => std::mem::replace(&mut member.is_at_work, true),
@@ -353,12 +375,16 @@ impl VolumeScheduler {
     }
 
     fn end(&mut self, id: MemberId, bytes_done: u64, now_ns: i64) {
-        let Some(member) = self.forget(id) else {
-            return;
-        };
-        let Some(group) = self.groups.get_mut(&member.phase) else {
-            return;
-        };
+        if let Some((phase, done)) = self.end_as_of(id, bytes_done, now_ns) {
+            self.scheduler.renew(phase, done, false, now_ns);
+        }
+    }
+
+    /// Ends a process of which something was heard at `ended_ns`. If others of its phase have not
+    /// ended, returns the phase, and what it has done.
+    fn end_as_of(&mut self, id: MemberId, bytes_done: u64, ended_ns: i64) -> Option<(u64, u64)> {
+        let member = self.forget(id)?;
+        let group = self.groups.get_mut(&member.phase)?;
         let more = bytes_done.saturating_sub(member.bytes_done);
         group.bytes_done = group.bytes_done.saturating_add(more);
         group.members -= 1;
@@ -367,16 +393,39 @@ impl VolumeScheduler {
         if self.open.get(&key) == Some(&member.phase) {
             self.open.remove(&key);
         }
-        if is_empty {
-            self.close(member.phase, false, now_ns);
-            self.scheduler.end(member.phase, done, now_ns);
-        } else {
-            self.scheduler.renew(member.phase, done, false, now_ns);
+        if !is_empty {
+            return Some((member.phase, done));
+        }
+        // One that has had a grant since it was heard has not ended before that.
+        let ended_ns = ended_ns.max(group.started_ns.unwrap_or(ended_ns));
+        self.close(member.phase, false, ended_ns);
+        self.scheduler.end(member.phase, done, ended_ns);
+        None
+    }
+
+    /// Ends processes whose own leases are over, as of the time at which each was heard last.
+    fn lapse(&mut self, now_ns: i64) {
+        while let Some((lapses_ns, id)) = self.lapses.first().copied()
+            && lapses_ns <= now_ns
+        {
+            self.lapses.pop_first();
+            self.answered = None;
+            let Some(member) = self.members.get_mut(&id) else {
+                continue;
+            };
+            let (done, heard_ns) = (member.bytes_done, member.heard_ns);
+            member.lapses_ns = None;
+            self.end_as_of(id, done, heard_ns);
+            // If it does more, it is to ask again.
+            self.answers.push((id, MemberAnswer::Wait));
         }
     }
 
     fn forget(&mut self, id: MemberId) -> Option<Member> {
         let member = self.members.remove(&id)?;
+        if let Some(lapses_ns) = member.lapses_ns {
+            self.lapses.remove(&(lapses_ns, id));
+        }
         if let Some(count) = self.of_users.get_mut(&member.user) {
             *count -= 1;
             if *count == 0 {

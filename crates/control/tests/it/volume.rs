@@ -62,6 +62,7 @@ fn report(application: u64, stage: MemberStage) -> MemberReport {
         priority: 5,
         bytes: Some(5 * MB),
         bytes_done: 0,
+        lease_ns: None,
     }
 }
 
@@ -100,6 +101,47 @@ fn ranks_of_one_application_go_together_and_others_wait() {
         .collect();
     let first = (0, Some(0), 4 * S, Some(10 * MB));
     assert_eq!(ended, [first, (S, Some(4 * S), 5 * S, Some(5 * MB))]);
+}
+
+#[test]
+fn a_process_with_a_lease_of_its_own_ends_with_it() {
+    let mut volume = volume(SchedulePolicy::Fcfs);
+    let leased = |stage, bytes_done| MemberReport {
+        lease_ns: Some(2 * S),
+        bytes_done,
+        ..report(1, stage)
+    };
+    let (wait, waits) = (MemberAnswer::Wait, report(9, MemberStage::Waiting));
+    volume.report(id(1, 1), &leased(MemberStage::Waiting, 0), 0);
+    volume.report(id(9, 1), &waits, 0);
+    assert_eq!(volume.take_answers(), [(id(1, 1), GO), (id(9, 1), wait)]);
+    volume.report(id(1, 1), &leased(MemberStage::Granted, MB), S);
+    assert_eq!(volume.step(3 * S - 1), Some(3 * S));
+    assert_eq!(volume.take_answers(), []);
+    // It has ended when it was heard last, and is to ask again if it does more.
+    volume.step(3 * S);
+    assert_eq!(volume.take_answers(), [(id(1, 1), wait), (id(9, 1), GO)]);
+    let ended = volume.ended().next().unwrap();
+    let told = (ended.started_ns, ended.ended_ns, ended.bytes_done);
+    assert_eq!((told, ended.has_expired), ((Some(0), S, MB), false));
+    // More of it is a new phase, with another lease: that of the scheduler.
+    volume.report(id(1, 1), &report(1, MemberStage::Granted), 4 * S);
+    assert_eq!(volume.take_answers(), [(id(1, 1), wait)]);
+    volume.report(id(9, 1), &report(9, MemberStage::Ended), 5 * S);
+    assert_eq!(volume.take_answers(), [(id(1, 1), GO)]);
+    assert_eq!(volume.step(5 * S), Some(14 * S));
+    // One that has a grant since it was heard has not ended before that, and other processes of its
+    // application stay.
+    volume.report(id(1, 1), &report(1, MemberStage::Ended), 6 * S);
+    volume.report(id(9, 2), &waits, 6 * S);
+    volume.report(id(1, 2), &leased(MemberStage::Waiting, 0), 7 * S);
+    volume.report(id(2, 1), &report(1, MemberStage::Waiting), 7 * S);
+    volume.report(id(9, 2), &report(9, MemberStage::Ended), 8 * S);
+    volume.step(20 * S);
+    let open: Vec<_> = volume.phases().map(|it| it.members).collect();
+    assert_eq!(open, [] as [usize; 0], "the other lease was over as well");
+    let last = volume.ended().last().unwrap();
+    assert_eq!((last.started_ns, last.has_expired), (Some(8 * S), true));
 }
 
 #[test]
@@ -208,7 +250,13 @@ proptest! {
         for (process, phase, application, what, wait_s) in reports {
             now_ns += wait_s * S / 3;
             match stages.get(usize::from(what)) {
-                Some(stage) => volume.report(id(process, phase), &report(application, *stage), now_ns),
+                Some(stage) => {
+                    let said = MemberReport {
+                        lease_ns: (process == 0).then_some(2 * S),
+                        ..report(application, *stage)
+                    };
+                    volume.report(id(process, phase), &said, now_ns);
+                }
                 None => volume.leave(process, now_ns),
             }
             volume.step(now_ns);

@@ -29,6 +29,9 @@ pub const PHASE_DECLARED: &str = "declared.bytes";
 pub const PHASE_DONE: &str = "done.bytes";
 /// Name of the value with the priority of a phase, 1 to 10.
 pub const PHASE_PRIORITY: &str = "priority";
+/// Name of the value with the time in ns after which a phase of which nothing was heard has ended;
+/// 0, or none, for the agent's own.
+pub const PHASE_LEASE: &str = "lease.ns";
 
 /// Bits of the number of a phase in a word: its lower ones.
 const PHASE_BITS: u32 = 48;
