@@ -20,6 +20,7 @@ use crate::cluster_inputs::ClusterInputs;
 use crate::cluster_insights::SharedInsights;
 use crate::cluster_watch::ClusterState;
 use crate::control::wanted;
+use crate::decisions::ControllerSwitches;
 use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
 use crate::interference::BandwidthWatch;
 use crate::io_schedules::IoSchedules;
@@ -100,7 +101,8 @@ impl AgentDirectories {
         take_over(&self.run_dir, &config.node, &history);
         let segment = Segment::create(&path, segment_config(config, incarnation), started_ns)?;
         let (events, receiver) = sync_channel(EVENTS_MAX);
-        let schedules = IoSchedules::new(&config.schedule, &world.clock);
+        let switches = ControllerSwitches::open(&config.state_dir, &self.troubles, &world.clock)?;
+        let schedules = IoSchedules::new(&config.schedule, &world.clock, switches);
         let desk: Arc<dyn PhaseDesk> = Arc::clone(&schedules) as _;
         let shared = ScopeShared {
             forecasts: ForecastRoom::new(&config.forecast)?,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barograph_insight::TestQuery;
-use barograph_model::{ArchiveVerb, Clock, ControlFault, RequestSender, Selector};
+use barograph_model::{ArchiveVerb, Clock, ControlFault, ControllerVerb, RequestSender, Selector};
 use barograph_server::{Control, HeldDemand};
 use barograph_statement::{
     StatementAction, StatementHead, StatementKind, StatementWords, statement_head,
@@ -330,6 +330,15 @@ impl Control for LoopControl {
 
     fn phases(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
         Ok(self.controllers.phases(request, asker))
+    }
+
+    fn controllers(
+        &self,
+        verb: ControllerVerb,
+        request: &Json,
+        asker: &RequestSender,
+    ) -> Result<Json, ControlFault> {
+        self.controllers.controllers(verb, request, asker)
     }
 
     fn fire(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {

@@ -6,6 +6,8 @@
 
 mod config;
 mod document;
+mod turns;
+mod view;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -20,11 +22,17 @@ use barograph_model::Clock;
 use barograph_stream::Incarnation;
 use barograph_stream::ingest::{GrantState, PhaseStage};
 
+use crate::decisions::{ControllerSwitches, DecisionBook};
 pub use config::{PolicyName, ScheduleConfig, VolumeConfig};
 pub(crate) use document::{ROWS_MAX, rows_of, rows_of_users};
+use turns::{TurnContext, VolumeTurns};
+pub(crate) use view::{VolumeController, volume_controllers};
 
 /// Most applications whose names are kept; the names of others are not told.
 const NAMES_MAX: usize = 8_192;
+
+/// How the names of controllers of volumes begin.
+pub(crate) const CONTROLLER_PREFIX: &str = "io-schedule/";
 
 /// An application of a user.
 type ApplicationKey = (u32, u64);
@@ -41,6 +49,14 @@ struct Volume {
     name: String,
     path: PathBuf,
     scheduler: VolumeScheduler,
+    /// The name of its controller.
+    controller: String,
+    /// Bytes/s when one application alone uses it, and the time of a lease.
+    bandwidth: f64,
+    lease_ns: i64,
+    turns: VolumeTurns,
+    /// Whether all do I/O at once, whatever is planned.
+    lets_all: bool,
 }
 
 #[derive(Default)]
@@ -51,6 +67,8 @@ struct Desk {
     unscheduled: Vec<PhaseOutcome>,
     /// The number of changes, by which the document is kept current.
     changes: u64,
+    /// The newest decisions about phases.
+    book: DecisionBook,
 }
 
 /// What is told of a volume in streams.
@@ -70,6 +88,7 @@ pub(crate) struct VolumeState {
 pub(crate) struct IoSchedules {
     desk: Mutex<Desk>,
     clock: Arc<dyn Clock>,
+    switches: Arc<ControllerSwitches>,
     /// Greatest priority of users other than root and this one.
     priority_max: u8,
     uid: u32,
@@ -77,11 +96,20 @@ pub(crate) struct IoSchedules {
 
 impl IoSchedules {
     /// Makes the schedulers of the configured volumes.
-    pub(crate) fn new(config: &ScheduleConfig, clock: &Arc<dyn Clock>) -> Arc<Self> {
+    pub(crate) fn new(
+        config: &ScheduleConfig,
+        clock: &Arc<dyn Clock>,
+        switches: Arc<ControllerSwitches>,
+    ) -> Arc<Self> {
         let volumes = config.volumes.iter().map(|(name, volume)| Volume {
             name: name.clone(),
             path: volume.path.clone(),
             scheduler: config.scheduler(volume),
+            controller: controller_of(name),
+            bandwidth: volume.bandwidth,
+            lease_ns: config.lease_ns().unwrap_or(i64::MAX),
+            turns: VolumeTurns::default(),
+            lets_all: false,
         });
         Arc::new(Self {
             desk: Mutex::new(Desk {
@@ -89,6 +117,7 @@ impl IoSchedules {
                 ..Desk::default()
             }),
             clock: Arc::clone(clock),
+            switches,
             priority_max: config.priority_max,
             uid: rustix::process::geteuid().as_raw(),
         })
@@ -136,6 +165,16 @@ impl IoSchedules {
     /// Number of changes so far.
     pub(crate) fn changes(&self) -> u64 {
         self.desk().changes
+    }
+
+    /// What people have set for controllers.
+    pub(crate) fn switches(&self) -> &Arc<ControllerSwitches> {
+        &self.switches
+    }
+
+    /// Does something with the newest decisions about phases.
+    pub(crate) fn with_book<T>(&self, of: impl FnOnce(&mut DecisionBook) -> T) -> T {
+        of(&mut self.desk().book)
     }
 }
 
@@ -195,12 +234,23 @@ impl PhaseDesk for IoSchedules {
     }
 
     fn step(&self) -> Option<i64> {
-        let now_ns = self.clock.monotonic_ns();
+        let (now_ns, wall_ns) = (self.clock.monotonic_ns(), self.clock.now_ns());
         let mut desk = self.desk();
-        let steps = desk.volumes.iter_mut();
-        steps
-            .filter_map(|volume| volume.scheduler.step(now_ns))
-            .min()
+        let Desk {
+            volumes,
+            names,
+            book,
+            ..
+        } = &mut *desk;
+        let mut context = TurnContext {
+            names,
+            book,
+            switches: &self.switches,
+            now_ns,
+            wall_ns,
+        };
+        let steps = volumes.iter_mut();
+        steps.filter_map(|volume| volume.attend(&mut context)).min()
     }
 
     fn take_outcomes(&self) -> Vec<PhaseOutcome> {
@@ -260,6 +310,11 @@ impl Desk {
     }
 }
 
+/// The name of the controller of a volume.
+fn controller_of(volume: &str) -> String {
+    format!("{CONTROLLER_PREFIX}{volume}")
+}
+
 /// The number of a process's application: processes of one job and application are one.
 fn application(process: &PhaseProcess) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -302,7 +357,9 @@ mod tests {
         };
         config.check().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        IoSchedules::new(&config, &clock)
+        let dir = tempfile::tempdir().unwrap();
+        let switches = ControllerSwitches::of_test(dir.path(), &clock);
+        IoSchedules::new(&config, &clock, switches)
     }
 
     fn process(number: u8, application: &str, job: &str) -> PhaseProcess {

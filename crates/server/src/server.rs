@@ -14,7 +14,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
 use barograph_model::{
-    ArchiveVerb, Clock, FIRE_PATH, FIRE_WAIT_MAX, MemoryBudget, Past, SqlEngine, near,
+    ArchiveVerb, Clock, ControllerVerb, FIRE_PATH, FIRE_WAIT_MAX, MemoryBudget, Past, SqlEngine,
+    near,
 };
 use barograph_stream::RunDir;
 use tokio::runtime::{Builder, Runtime};
@@ -320,6 +321,24 @@ fn table() -> Vec<PathMethods> {
         ("/api/v1/control/report", post(planning::report)),
         ("/api/v1/control/decisions", post(planning::decisions)),
         ("/api/v1/control/phases", post(planning::phases)),
+        ("/api/v1/control/list", controllers(ControllerVerb::List)),
+        (
+            "/api/v1/control/explain",
+            controllers(ControllerVerb::Explain),
+        ),
+        ("/api/v1/control/pause", controllers(ControllerVerb::Pause)),
+        (
+            "/api/v1/control/resume",
+            controllers(ControllerVerb::Resume),
+        ),
+        (
+            "/api/v1/control/dry-run",
+            controllers(ControllerVerb::DryRun),
+        ),
+        (
+            "/api/v1/control/revert",
+            controllers(ControllerVerb::Revert),
+        ),
         ("/api/v1/sql", post(api::sql)),
         ("/api/v1/nodes/sql", post(api::nodes_sql)),
         ("/api/v1/query", both(prometheus::query)),
@@ -335,6 +354,13 @@ fn table() -> Vec<PathMethods> {
         ("/ping", get(ingest::ping)),
         ("/health", get(ingest::health)),
     ]
+}
+
+/// Requests about the controllers of the agent.
+fn controllers(verb: ControllerVerb) -> MethodRouter<Arc<App>> {
+    post(async move |app, way, client, pid, request| {
+        planning::controllers(verb, app, way, client, pid, request).await
+    })
 }
 
 /// Prometheus' clients send forms by GET or POST.

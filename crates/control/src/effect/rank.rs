@@ -58,7 +58,10 @@ mod tests {
             (&[1.0], &[], 1.0),
         ] {
             let found = larger_by_chance(these, others);
-            assert!((found - expect).abs() < 1e-12, "{these:?} {others:?}: {found}");
+            assert!(
+                (found - expect).abs() < 1e-12,
+                "{these:?} {others:?}: {found}"
+            );
         }
     }
 
@@ -66,7 +69,9 @@ mod tests {
     fn equal_distributions_seem_larger_as_often_as_is_said() {
         let mut state = 7_u64;
         let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (state >> 40) as f64
         };
         let trials = 4_000;

@@ -347,7 +347,11 @@ mod tests {
     fn turns_of_equals_are_a_gain_and_stay() {
         let mut effect = TurnsEffect::default();
         for n in 0..200 {
-            let told = in_turns(&mut effect, n * 100 * S, &[(0, 1_000), (100 + n % 5, 1_000)]);
+            let told = in_turns(
+                &mut effect,
+                n * 100 * S,
+                &[(0, 1_000), (100 + n % 5, 1_000)],
+            );
             assert_eq!(told.gains.len(), 2);
             assert_eq!(told.held_off, None);
         }
@@ -381,7 +385,10 @@ mod tests {
     fn what_says_nothing_is_left_out() {
         let mut effect = TurnsEffect::default();
         // One alone, and one whose end nobody heard of.
-        assert_eq!(in_turns(&mut effect, 0, &[(0, 1_000)]), TurnsVerdict::default());
+        assert_eq!(
+            in_turns(&mut effect, 0, &[(0, 1_000)]),
+            TurnsVerdict::default()
+        );
         effect.begin(7);
         effect.begin(8);
         let lost = FinishedPhase {

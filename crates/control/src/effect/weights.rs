@@ -192,7 +192,10 @@ mod tests {
         assert!(!finding.is_effective, "{finding:?}");
         assert!(finding.sentence().contains("16 reads with a raised weight"));
         let until_ns = effect.held_until(20).unwrap();
-        assert_eq!(effect.next(until_ns - 1), WeightVerdict::HeldOff { until_ns });
+        assert_eq!(
+            effect.next(until_ns - 1),
+            WeightVerdict::HeldOff { until_ns }
+        );
         // What was under way counts for nothing.
         assert_eq!(effect.observe(true, 1e9, 30), None);
         assert_ne!(effect.next(until_ns), WeightVerdict::HeldOff { until_ns });
@@ -225,7 +228,11 @@ mod tests {
         }
         assert_eq!(effect.without(), None);
         for _ in 0..1_000 {
-            assert_eq!(effect.observe(true, 1.0, 0), None, "nothing to compare with");
+            assert_eq!(
+                effect.observe(true, 1.0, 0),
+                None,
+                "nothing to compare with"
+            );
         }
         assert_eq!(effect.with.len(), COMPARED_MAX);
         effect.observe(false, 3.0, 0);

@@ -280,7 +280,10 @@ fn a_grant_is_taken_back_where_the_program_stops_and_somebody_waits() {
     assert_eq!(volume.take_back(4_711, 0), Err(TakeBackRefusal::NoGrant));
     assert_eq!(volume.take_back(first, 0), Err(TakeBackRefusal::NeverStops));
     volume.report(id(1, 1), &with(1, MemberStage::Granted, MB), S);
-    assert_eq!(volume.take_back(first, S), Err(TakeBackRefusal::NobodyWaits));
+    assert_eq!(
+        volume.take_back(first, S),
+        Err(TakeBackRefusal::NobodyWaits)
+    );
     volume.report(id(2, 1), &with(2, MemberStage::Waiting, 0), S);
     let second = phase_of(&volume, 2);
     assert_eq!(volume.take_back(second, S), Err(TakeBackRefusal::NoGrant));
