@@ -17,6 +17,8 @@ mod readers;
 mod request;
 mod roster;
 #[cfg(test)]
+mod switch_tests;
+#[cfg(test)]
 mod tests;
 mod verbs;
 mod weighing;

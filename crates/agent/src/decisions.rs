@@ -126,11 +126,6 @@ impl DecisionBook {
         Some(&mut kept.decision)
     }
 
-    /// A decision.
-    pub(crate) fn get(&self, id: u64) -> Option<&KeptDecision> {
-        self.kept.get(&id)
-    }
-
     /// The decisions of a user, or of all, oldest first.
     pub(crate) fn of(&self, user: Option<Option<u32>>) -> impl Iterator<Item = &KeptDecision> {
         let all = self.kept.values();

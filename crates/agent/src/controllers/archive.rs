@@ -23,6 +23,8 @@ use crate::decisions::{KeptDecision, ROW_BYTES_MAX, archived};
 const LOOK: Duration = Duration::from_secs(1);
 /// Most rows that wait for the intake; of more, the oldest are lost and counted.
 const WAITING_MAX: usize = 2_048;
+/// Most streams that refuse rows in one look: the others are tried in the next one.
+const FAILURES_MAX: usize = 4;
 /// Most streams that are known here; beyond them, all are opened again as they are needed.
 const SOURCES_MAX: usize = 1_024;
 
@@ -74,8 +76,8 @@ impl DecisionArchive {
                 counts.lost.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
-            let user = source.user.clone();
-            let text = archived(kept.row(if kept.uid.is_some() { &user } else { "" }));
+            let user = kept.uid.map_or("", |_| &*source.user);
+            let text = archived(kept.row(user));
             let sample = Sample::derived(self.last_ts, Value::Json(text.into()));
             self.waiting.push_back((source, sample));
         }
@@ -84,20 +86,23 @@ impl DecisionArchive {
             counts.lost.fetch_add(1, Ordering::Relaxed);
         }
         let mut trouble = String::new();
-        while let Some((source, _)) = self.waiting.front() {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let mut failures = 0;
+        while let Some((source, _)) = waiting.front().filter(|_| failures < FAILURES_MAX) {
             let source = Arc::clone(source);
             let is_of = |it: &&(Arc<EventSource>, Sample)| Arc::ptr_eq(&it.0, &source);
-            let batch = self.waiting.iter().take_while(is_of);
+            let batch = waiting.iter().take_while(is_of);
             let batch: Vec<Sample> = batch.map(|(_, sample)| sample.clone()).collect();
-            let count = batch.len();
-            match self.door.record(&source, batch) {
-                Ok(_) => drop(self.waiting.drain(..count)),
-                Err(error) => {
-                    trouble = error.to_string();
-                    break;
-                }
+            let of_batch = waiting.drain(..batch.len()).collect::<Vec<_>>();
+            if let Err(error) = self.door.record(&source, batch) {
+                // The streams of others may have room.
+                trouble = error.to_string();
+                failures += 1;
+                self.waiting.extend(of_batch);
             }
         }
+        waiting.append(&mut self.waiting);
+        self.waiting = waiting;
         counts.set_trouble(trouble);
     }
 

@@ -37,21 +37,13 @@ impl ControlShared {
     /// The rows of all controllers.
     pub(super) fn controller_rows(&self) -> Vec<ControllersRow> {
         let roster = self.roster();
-        let switches = self.schedules.switches();
-        let mut rows: Vec<ControllersRow> = roster
-            .iter()
-            .map(|it| controller_row(&**it, switches))
-            .collect();
-        let changes = self.changes();
-        for row in &mut rows {
-            // What people have done to it are decisions as well.
-            let tally = changes.tally(&row.name);
-            row.decisions += tally.outcomes.values().sum::<u64>();
-            if let Some((made_ns, id)) = tally.last.filter(|last| row.last_ts < Some(last.0)) {
-                (row.last_ts, row.last_id) = (Some(made_ns), Some(id));
-            }
-        }
-        rows
+        roster.iter().map(|it| self.controller_row(&**it)).collect()
+    }
+
+    /// The row of a controller.
+    pub(super) fn controller_row(&self, controller: &dyn Controller) -> ControllersRow {
+        let changes = self.changes().tally(&controller.name());
+        controller_row(controller, self.schedules.switches(), &changes)
     }
 
     fn configured(&self) -> ConfiguredMode {

@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::request::wrong;
 use super::{ControlShared, WEIGHT, unknown};
-use crate::decisions::{Controller, KeptDecision, controller_row};
+use crate::decisions::{Controller, KeptDecision};
 use crate::io_schedules::CONTROLLER_PREFIX;
 use crate::refusal::StatementRefusal;
 
@@ -76,7 +76,7 @@ impl ControlShared {
         let roster = self.roster();
         let controller = found(&roster, body.controller.as_deref())?;
         let mut told = Vec::new();
-        let row = controller_row(controller, self.schedules.switches());
+        let row = self.controller_row(controller);
         if row.mode != "live" {
             let by = match &*row.by {
                 "" => String::new(),
@@ -121,7 +121,7 @@ impl ControlShared {
             ControllerVerb::Resume => self.resume_controller(&change)?,
             _ => self.dry_run(&change, body.on)?,
         }
-        Ok(json!({ "controller": controller_row(controller, self.schedules.switches()) }))
+        Ok(json!({ "controller": self.controller_row(controller) }))
     }
 
     fn pause(&self, change: &Change<'_>, seconds: Option<f64>) -> Result<(), ControlFault> {

@@ -88,16 +88,18 @@ impl ControllerLevel {
     }
 }
 
-/// The row of a controller.
+/// The row of a controller. `changes` are the decisions about its mode.
 pub(crate) fn controller_row(
     controller: &dyn Controller,
     switches: &ControllerSwitches,
+    changes: &DecisionTally,
 ) -> ControllersRow {
     let name = controller.name();
     let switched = switches.mode(&name);
     let held_off = controller.held_off();
     let whole = held_off.iter().find(|it| it.is_whole);
-    let tally = controller.tally();
+    let mut tally = controller.tally();
+    tally.add(changes);
     let mut row = ControllersRow {
         level: controller.level().as_str().to_owned(),
         about: controller.about(),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use barograph_control::{
     Alternative, ControlMode, Decision, DecisionOutcome, EndedPhase, FinishedPhase, PhaseGain,
-    PhaseState, TurnsEffect, TurnsFinding, VolumePhase,
+    PhaseState, TurnsEffect, TurnsFinding, VolumePhase, VolumeScheduler,
 };
 
 use super::{ApplicationKey, ApplicationNames, Volume};
@@ -55,6 +55,28 @@ struct OpenTurn {
     is_dry: bool,
 }
 
+/// What is known of all phases at the time of a plan.
+struct PlanView<'a> {
+    phases: Vec<VolumePhase<'a>>,
+    at_work: usize,
+    load: Option<f64>,
+}
+
+impl<'a> PlanView<'a> {
+    fn of(
+        phases: impl Iterator<Item = VolumePhase<'a>>,
+        scheduler: &VolumeScheduler,
+        now_ns: i64,
+    ) -> Self {
+        let phases: Vec<VolumePhase<'a>> = phases.collect();
+        Self {
+            at_work: phases.iter().filter(is_granted).count(),
+            load: scheduler.scheduler().load(now_ns),
+            phases,
+        }
+    }
+}
+
 impl Volume {
     /// Does what is due at a time; returns the time of the next step.
     pub(super) fn attend(&mut self, context: &mut TurnContext<'_>) -> Option<i64> {
@@ -91,27 +113,26 @@ impl Volume {
             return None;
         }
         let held_off = self.follow_ends(context);
+        let view = PlanView::of(self.scheduler.phases(), &self.scheduler, context.now_ns);
         let turns = &mut self.turns;
         let mut news = Vec::new();
-        for phase in self.scheduler.phases() {
-            let id = phase.phase.id;
-            let is_granted = matches!(phase.state, PhaseState::Granted { .. });
-            let before = turns.open.get(&id).copied();
-            if before.is_some_and(|turn| turn.is_granted == is_granted) {
+        for phase in &view.phases {
+            let before = turns.open.get(&phase.phase.id).copied();
+            if before.is_some_and(|turn| turn.is_granted == is_granted(&phase)) {
                 continue;
             }
-            if before.is_none() {
-                turns.effect.begin(id);
+            match before {
+                Some(turn) => turn.settle(context),
+                None => turns.effect.begin(phase.phase.id),
             }
-            if let Some(turn) = before {
-                turn.settle(context);
-            }
-            news.push((id, is_granted));
+            news.push(phase);
         }
-        for (id, is_granted) in news {
-            let turn = self.decide((id, is_granted), mode, context);
-            self.turns.open.insert(id, turn);
-        }
+        let decided = news.into_iter().map(|phase| {
+            let turn = self.decide(phase, &view, mode, context);
+            (phase.phase.id, turn)
+        });
+        let decided: Vec<(u64, OpenTurn)> = decided.collect();
+        self.turns.open.extend(decided);
         held_off
     }
 
@@ -145,29 +166,24 @@ impl Volume {
     /// Makes the decision that a phase may do I/O, or that it waits.
     fn decide(
         &self,
-        (id, is_granted): (u64, bool),
+        phase: &VolumePhase<'_>,
+        view: &PlanView<'_>,
         mode: ControllerMode,
         context: &mut TurnContext<'_>,
     ) -> OpenTurn {
-        let phases: Vec<VolumePhase<'_>> = self.scheduler.phases().collect();
-        let phase = phases.iter().find(|it| it.phase.id == id);
         let mut turn = OpenTurn {
-            is_granted,
+            is_granted: is_granted(&phase),
             since_ns: context.now_ns,
-            expected_s: 0.0,
+            expected_s: self.expected_s(phase, view),
             decision: None,
             is_dry: self.lets_all,
         };
-        let Some(phase) = phase else {
-            return turn;
-        };
-        turn.expected_s = self.expected_s(phase, &phases);
         // In a pause nothing is decided; while turns are held off, neither.
         if mode == ControllerMode::Paused || (mode == ControllerMode::Live && self.lets_all) {
             return turn;
         }
         let decision_id = context.switches.next_id();
-        let decision = self.decision((decision_id, turn), phase, &phases, context);
+        let decision = self.decision((decision_id, turn), phase, view, context);
         let ApplicationNames { application, job } = names(context, phase);
         let label = match &*job {
             "" => application,
@@ -195,11 +211,11 @@ impl Volume {
 
     /// Seconds that a phase is expected to wait, if it waits: for those that do I/O. Otherwise the
     /// seconds to its end, with its share.
-    fn expected_s(&self, phase: &VolumePhase<'_>, phases: &[VolumePhase<'_>]) -> f64 {
+    fn expected_s(&self, phase: &VolumePhase<'_>, view: &PlanView<'_>) -> f64 {
         let left_s = |it: &VolumePhase<'_>| it.phase.left_s(self.bandwidth);
         match phase.state {
             PhaseState::Granted { share, .. } => left_s(phase) / share.max(1e-6),
-            _ => phases.iter().filter(is_granted).map(left_s).sum(),
+            _ => view.phases.iter().filter(is_granted).map(left_s).sum(),
         }
     }
 
@@ -207,7 +223,7 @@ impl Volume {
         &self,
         (id, turn): (u64, OpenTurn),
         phase: &VolumePhase<'_>,
-        phases: &[VolumePhase<'_>],
+        view: &PlanView<'_>,
         context: &TurnContext<'_>,
     ) -> Decision {
         let of = phase.phase;
@@ -218,11 +234,9 @@ impl Volume {
             PhaseState::Waiting { until_ns } => (0.0, until_ns),
             PhaseState::Unknown => (0.0, now_ns),
         };
-        let at_work = phases.iter().filter(is_granted).count();
-        let scheduler = self.scheduler.scheduler();
-        let by = scheduler.current().by;
+        let by = self.scheduler.scheduler().current().by;
         let mut decision = Decision::new(id, context.wall_ns, &self.controller, "", share)
-            .because(&self.reason(phase, at_work))
+            .because(&self.reason(phase, view.at_work))
             .input("phase", of.id as f64)
             .input("policy", by)
             .input("priority", f64::from(of.priority))
@@ -230,8 +244,8 @@ impl Volume {
             .input("heard_s", since_s(until_ns.saturating_sub(self.lease_ns)))
             .input("done_bytes", of.bytes_done as f64)
             .input("processes", phase.members as f64)
-            .input("at_work", at_work as f64)
-            .input("waiting", (phases.len() - at_work) as f64)
+            .input("at_work", view.at_work as f64)
+            .input("waiting", (view.phases.len() - view.at_work) as f64)
             .input("bandwidth_bytes_per_s", self.bandwidth)
             .input("expected_s", turn.expected_s);
         if let Some(bytes) = of.bytes {
@@ -240,13 +254,13 @@ impl Volume {
         if let Some(period) = of.period {
             decision = decision.input("period_s", period.seconds);
         }
-        if let Some(load) = scheduler.load(now_ns) {
+        if let Some(load) = view.load {
             decision = decision.input("load", load);
         }
         if turn.is_granted {
             decision = decision.input("waited_s", since_s(of.waiting_ns));
         }
-        self.with_others(decision, phase, phases, context)
+        self.with_others(decision, phase, view, context)
     }
 
     /// Adds those that wait, which could have had the grant. Other users' are not named.
@@ -254,10 +268,11 @@ impl Volume {
         &self,
         mut decision: Decision,
         phase: &VolumePhase<'_>,
-        phases: &[VolumePhase<'_>],
+        view: &PlanView<'_>,
         context: &TurnContext<'_>,
     ) -> Decision {
-        let others = phases
+        let others = view
+            .phases
             .iter()
             .filter(|it| !is_granted(it) && it.phase.id != phase.phase.id);
         let by = self.scheduler.scheduler().current().by;

@@ -58,7 +58,7 @@ pub(super) fn row(row: &Json) -> anyhow::Result<ControllersRow> {
 /// The mode of a controller, with whom it has it from and until when.
 pub(super) fn mode(row: &ControllersRow, now_ns: i64) -> String {
     let name = match &*row.mode {
-        "dry_run" => "dry run",
+        "dry_run" => "in a dry run",
         "held_off" => "held off",
         mode => mode,
     };
