@@ -97,12 +97,12 @@ def test_grants_are_decisions_that_are_archived_explained_and_taken_back(
     assert [(row["label"], row["value"]) for row in listed] == [("second", 0), ("first", 1)]
     grant = listed[1]["id"]
     assert "never says how far it is" in agent.error("control", "revert", grant)
-    assert first.do("step", MIB) == "granted"
-    assert first.do("step", MIB) == "granted"
+    assert first.do("step", "a", MIB) == "granted"
+    assert first.do("step", "a", MIB) == "granted"
     taken = eventually(lambda: (it := agent.run("control", "revert", grant, "--reason", "a test")).returncode == 0 and it, "a program that stops")
     assert "it waits from its next word on" in taken.stdout
     assert second.answer() == "granted 1.0"
-    first.tell("step", 2 * MIB)
+    first.tell("step", "a", 2 * MIB)
     eventually(lambda: states(agent) == [("first", "waiting"), ("second", "granted")], "the first one waits")
     assert "cannot be taken back" in agent.error("control", "revert", grant)
     assert "has no decision 4711" in agent.error("control", "revert", 4711)
@@ -157,8 +157,12 @@ def test_an_augmentation_that_is_paused_reads_what_bounds_need(start: Start) -> 
     rows = "SELECT outcome, inputs FROM decisions WHERE id = {}".format(plan["decision"])
     eventually(lambda: [row["outcome"] for row in agent.rows(rows)] == ["done"], "the report")
     raw = "SELECT value FROM control_decision WHERE controller = 'augmentation' ORDER BY ts DESC LIMIT 1"
-    newest = eventually(lambda: (found := agent.rows(raw)) and json.loads(found[0]["value"])["outcome"] == "done" and found, "a sample")
-    assert json.loads(newest[0]["value"])["id"] == plan["decision"]
+
+    def newest() -> list[tuple[int, str]]:
+        values = [json.loads(row["value"]) for row in agent.rows(raw)]
+        return [(value["id"], value["outcome"]) for value in values]
+
+    eventually(lambda: newest() == [(plan["decision"], "done")], "the last state of it")
 
 
 def test_only_those_who_may_control_switch_controllers(start: Start) -> None:

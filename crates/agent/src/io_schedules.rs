@@ -26,7 +26,7 @@ use crate::decisions::{ControllerSwitches, DecisionBook};
 pub use config::{PolicyName, ScheduleConfig, VolumeConfig};
 pub(crate) use document::{ROWS_MAX, rows_of, rows_of_users};
 use turns::{TurnContext, VolumeTurns};
-pub(crate) use view::{VolumeController, volume_controllers};
+pub(crate) use view::volume_controllers;
 
 /// Most applications whose names are kept; the names of others are not told.
 const NAMES_MAX: usize = 8_192;

@@ -46,27 +46,33 @@ export function Controllers() {
     return () => clearInterval(timer);
   }, [control.value]);
   if (control.value === "") return null;
-  if (fault.value !== "") return <Note bad>Controllers: {fault.value}</Note>;
   return (
     <>
-      <section class="controllers" aria-label="Controllers">
-        <h2>What controls storage here.</h2>
-        <Table name="Controllers" heads={["controller", "mode", "decisions", "last", ""]}>
-          {list.value.map((one) => <ControllerRow key={one.name} one={one} />)}
-        </Table>
-        {refused.value !== "" && <Note bad>{refused.value}</Note>}
-        {decided.value.length > 0 && (
-          <>
-            <TimeLine />
-            <Table name="Decisions of all controllers" heads={["decision", "of", "for", "value", "outcome", "expected → observed", "why"]}>
-              {decided.value.slice(0, LISTED_MAX).map((one) => <DecidedRow key={one.id} one={one} />)}
-            </Table>
-          </>
-        )}
-      </section>
+      {fault.value !== "" && <Note bad>Controllers: {fault.value}</Note>}
+      {list.value.length > 0 && <All />}
       <Phases />
       <Decisions />
     </>
+  );
+}
+
+function All() {
+  return (
+    <section class="controllers" aria-label="Controllers">
+      <h2>What controls storage here.</h2>
+      <Table name="Controllers" heads={["controller", "mode", "decisions", "last", ""]}>
+        {list.value.map((one) => <ControllerRow key={one.name} one={one} />)}
+      </Table>
+      {refused.value !== "" && <Note bad>{refused.value}</Note>}
+      {decided.value.length > 0 && (
+        <>
+          <TimeLine />
+          <Table name="Decisions of all controllers" heads={["decision", "of", "for", "value", "outcome", "expected → observed", "why"]}>
+            {decided.value.slice(0, LISTED_MAX).map((one) => <DecidedRow key={one.id} one={one} />)}
+          </Table>
+        </>
+      )}
+    </section>
   );
 }
 

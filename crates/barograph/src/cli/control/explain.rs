@@ -91,7 +91,7 @@ fn row_of(rows: &Rows, at: usize) -> anyhow::Result<DecisionsRow> {
     for (column, known) in rows.columns().iter().enumerate() {
         let value = match rows.get(at, column) {
             Some(Cell::Int(value)) => json!(value),
-            Some(Cell::Float(value)) => json!(value),
+            Some(Cell::Real(value)) => json!(value),
             Some(Cell::Text(text)) => match &*known.name {
                 "inputs" | "alternatives" | "limits" | "effect" => {
                     serde_json::from_str(text).unwrap_or(Json::Null)
@@ -116,14 +116,15 @@ fn page(row: &DecisionsRow, now_ns: i64) -> String {
         plain(&row.subject),
     );
     let what = match &*row.controller {
+        controller if row.subject == "mode" => {
+            let mode = value(&row.value).replace('_', " ");
+            format!("{} is {mode} from then on", plain(controller))
+        }
         "augmentation" => format!("reads {} buckets of {label:?}", value(&row.value)),
         "weight" => format!(
             "sets the I/O weight of control group {subject} to {}",
             value(&row.value)
         ),
-        other if row.subject == "mode" => {
-            format!("{} is {} from then on", plain(other), value(&row.value))
-        }
         other if other.starts_with("io-schedule/") => match row.value.as_f64() {
             Some(share) if share > 0.0 => format!(
                 "{subject} may do I/O, with {} of the volume",
@@ -151,7 +152,9 @@ fn page(row: &DecisionsRow, now_ns: i64) -> String {
     let inputs: Vec<String> = inputs
         .map(|(name, it)| format!("{} = {}", plain(name), value(it)))
         .collect();
-    line("inputs", inputs.join(", "));
+    if !inputs.is_empty() {
+        line("inputs", inputs.join(", "));
+    }
     for alternative in &row.alternatives {
         let text = |name: &str| plain(alternative[name].as_str().unwrap_or_default()).into_owned();
         line(
