@@ -228,7 +228,7 @@ fn a_pause_lets_all_go_and_a_dry_run_decides_without_effect() {
     says(&schedules, 2, PhaseStage::Waiting);
     assert_eq!(told(&schedules), [(1, GO), (2, WAIT)]);
     let switches = schedules.switches();
-    switches.pause(name, by, Some(60 * NS_PER_S)).unwrap();
+    switches.pause(name, by, Some(30 * NS_PER_S)).unwrap();
     assert_eq!(told(&schedules), [(2, OFF)]);
     says(&schedules, 2, PhaseStage::Alone);
     says(&schedules, 3, PhaseStage::Waiting);
@@ -242,7 +242,7 @@ fn a_pause_lets_all_go_and_a_dry_run_decides_without_effect() {
     let states: Vec<&str> = rows.iter().map(|row| &*row.state).collect();
     assert_eq!(states, ["granted", "alone", "alone"]);
     // The time of the pause is over: who is at work goes on, others wait.
-    clock.advance(60 * NS_PER_S);
+    clock.advance(30 * NS_PER_S);
     says(&schedules, 4, PhaseStage::Waiting);
     assert!(told(&schedules).contains(&(4, WAIT)));
     for number in 1..=4 {

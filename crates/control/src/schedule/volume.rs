@@ -9,7 +9,7 @@
 //! Each report of a process is what holds from then on, so one that is doubled, or that a restarted
 //! agent hears first, does no harm.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
     BeginRefusal, IoPhase, IoScheduler, PhaseBegin, PhaseState, SchedulerConfig, SchedulerCounts,
@@ -216,10 +216,15 @@ impl VolumeScheduler {
         if lets_all {
             return;
         }
-        for (id, group) in &mut self.groups {
-            if matches!(self.scheduler.state(*id), PhaseState::Waiting { .. }) {
+        // Who has only just begun was not let go yet.
+        let let_go = self.members.values();
+        let let_go = let_go.filter(|it| it.answered == Some(MemberAnswer::Unscheduled));
+        for id in let_go.map(|member| member.phase).collect::<BTreeSet<u64>>() {
+            let is_waiting = matches!(self.scheduler.state(id), PhaseState::Waiting { .. });
+            if let Some(group) = self.groups.get_mut(&id).filter(|_| is_waiting) {
                 group.is_alone = true;
-                self.scheduler.renew(*id, group.bytes_done, true, now_ns);
+                let done = group.bytes_done;
+                self.scheduler.renew(id, done, true, now_ns);
             }
         }
     }

@@ -248,8 +248,10 @@ fn all_are_let_go_and_turns_begin_again_beside_who_is_at_work() {
     volume.let_all(true, 2 * S);
     volume.step(2 * S);
     assert_eq!(volume.take_answers(), []);
+    // Who has only just begun waits.
+    volume.0.report(id(4, 1), &waits(4), 3 * S);
     volume.let_all(false, 3 * S);
-    volume.report(id(4, 1), &waits(4), 3 * S);
+    volume.step(3 * S);
     let told = volume.take_answers();
     let wait = MemberAnswer::Wait;
     assert!(told.contains(&(id(4, 1), wait)), "{told:?}");
