@@ -307,6 +307,7 @@ impl ControlShared {
         all.extend(self.changes().take_changed());
         self.schedules
             .with_book(|book| all.extend(book.take_changed()));
+        all.sort_by_key(|kept| kept.decision.id);
         all
     }
 

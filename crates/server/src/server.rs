@@ -275,7 +275,7 @@ fn page() -> Vec<PathMethods> {
     files.into_iter().map(answer).collect()
 }
 
-/// All paths but those of the page, with their methods.
+/// All paths but those of the page and of controllers, with their methods.
 fn table() -> Vec<PathMethods> {
     let rules = || get(declared::rules).post(execute::rule);
     vec![
@@ -317,6 +317,26 @@ fn table() -> Vec<PathMethods> {
         ),
         ("/api/v1/actions", post(actions::action)),
         (FIRE_PATH, post(fire::fire)),
+        ("/api/v1/sql", post(api::sql)),
+        ("/api/v1/nodes/sql", post(api::nodes_sql)),
+        ("/api/v1/query", both(prometheus::query)),
+        ("/api/v1/query_range", both(prometheus::query_range)),
+        ("/api/v1/series", both(prometheus::series)),
+        ("/api/v1/labels", both(prometheus::labels)),
+        ("/api/v1/label/{name}/values", get(prometheus::label_values)),
+        ("/api/v1/metadata", get(prometheus::metadata)),
+        ("/api/v1/status/buildinfo", get(prometheus::buildinfo)),
+        ("/v1/metrics", post(ingest::otlp_metrics)),
+        ("/write", post(ingest::line_protocol)),
+        ("/api/v2/write", post(ingest::line_protocol)),
+        ("/ping", get(ingest::ping)),
+        ("/health", get(ingest::health)),
+    ]
+}
+
+/// The paths of controllers.
+fn control_table() -> Vec<PathMethods> {
+    vec![
         ("/api/v1/control/plan", post(planning::plan)),
         ("/api/v1/control/report", post(planning::report)),
         ("/api/v1/control/decisions", post(planning::decisions)),
@@ -339,20 +359,6 @@ fn table() -> Vec<PathMethods> {
             "/api/v1/control/revert",
             controllers(ControllerVerb::Revert),
         ),
-        ("/api/v1/sql", post(api::sql)),
-        ("/api/v1/nodes/sql", post(api::nodes_sql)),
-        ("/api/v1/query", both(prometheus::query)),
-        ("/api/v1/query_range", both(prometheus::query_range)),
-        ("/api/v1/series", both(prometheus::series)),
-        ("/api/v1/labels", both(prometheus::labels)),
-        ("/api/v1/label/{name}/values", get(prometheus::label_values)),
-        ("/api/v1/metadata", get(prometheus::metadata)),
-        ("/api/v1/status/buildinfo", get(prometheus::buildinfo)),
-        ("/v1/metrics", post(ingest::otlp_metrics)),
-        ("/write", post(ingest::line_protocol)),
-        ("/api/v2/write", post(ingest::line_protocol)),
-        ("/ping", get(ingest::ping)),
-        ("/health", get(ingest::health)),
     ]
 }
 
@@ -369,7 +375,8 @@ fn both<H: Handler<T, Arc<App>> + Clone, T: 'static>(handler: H) -> MethodRouter
 }
 
 fn routes(app: &Arc<App>) -> Router {
-    let table: Vec<PathMethods> = page().into_iter().chain(table()).collect();
+    let all = page().into_iter().chain(table()).chain(control_table());
+    let table: Vec<PathMethods> = all.collect();
     let paths: Arc<[&'static str]> = table.iter().map(|(path, _)| *path).collect();
     let mut router = Router::new();
     for (path, methods) in table {
