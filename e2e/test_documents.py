@@ -46,6 +46,7 @@ STORES = "it needs a store; test_rule_transfers.py has some"
 ACTED = "it needs events and a rule that has acted; test_event_rules.py has them"
 MEMBERS = "it needs nodes that join; test_membership.py has them"
 GROUPS = "it needs a control group, or a decision; test_control.py has them"
+TURNS = "it needs a volume that is scheduled; test_control_switches.py has one"
 TRACEFS = "it needs root and tracefs"
 
 # Pieces that are not run, with the reason.
@@ -61,7 +62,13 @@ NOT_RUN: Listed = {
         '{"decision": 1,': OUTPUT,
         "baro weights status jobs": GROUPS,
         "baro weights setup": GROUPS,
-        "baro control show 1": GROUPS,
+        "baro control explain 1": GROUPS,
+        "baro control revert 17": GROUPS,
+    },
+    "scheduling.md": {
+        "baro control pause io-schedule": TURNS,
+        "baro control resume io-schedule": TURNS,
+        "baro control dry-run io-schedule": TURNS,
     },
     "cluster.md": {
         "baro cluster run": STARTS,

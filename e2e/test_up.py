@@ -85,6 +85,7 @@ def test_the_run_directory_has_the_modes_of_the_design(live: Agent) -> None:
         "peers.json": 0o644,
         "subscribers.json": 0o644,
         "query_nodes.json": 0o644,
+        "controllers.json": 0o644,
         "decisions.json": 0o600,
         "io_phases.json": 0o600,
         "cluster.json": 0o644,

@@ -16,7 +16,8 @@ const DIST = join(ROOT, "dist");
  */
 const PARTS = [
   { name: "at first", files: ["app.css", "app.js", "index.html"], bytesMax: 80 * 1024 },
-  { name: "later", files: ["later.js"], bytesMax: 16 * 1024 },
+  // Seven views, of which Doctor opens five: the controllers, which are switched there, came last.
+  { name: "later", files: ["later.js"], bytesMax: 18 * 1024 },
 ];
 /** Modules with classes that others ask for by `instanceof`, and that src/shared.ts does not name. */
 const WITH_CLASSES = ["src/text/json.ts", "src/data/ring.ts"];

@@ -217,6 +217,28 @@ test("Doctor: with the control right, what controllers decided is drawn and said
   });
 });
 
+test("Doctor: with the control right, controllers are listed and switched, and decisions of all are in one list", async () => {
+  await visit("busy", `#control=${TOKEN}`, async (page) => {
+    await page.evaluate(() => (location.hash = "#/doctor"));
+    const section = page.getByRole("region", { name: "Controllers", exact: true }).last();
+    await page.locator(".controllers").waitFor();
+    const rows = section.locator("tbody tr");
+    assert.equal(await rows.count(), 3);
+    assert.match(await rows.nth(2).innerText(), /io-schedule\/scr\\u202eatch which programs may do I\/O below \/scratch\s+live\s+24/);
+    await page.getByRole("button", { name: "Pause for 10 min: weight" }).click();
+    await page.getByRole("button", { name: "Resume: weight" }).waitFor();
+    assert.match(await rows.nth(1).innerText(), /paused by ada, for (9 min \d+ s|10 min) more: on the page/);
+    await page.getByRole("button", { name: "Resume: weight" }).click();
+    await page.getByRole("button", { name: "Dry run: weight" }).click();
+    await page.getByRole("button", { name: "End the dry run: weight" }).waitFor();
+    const decided = page.getByRole("region", { name: "Decisions of all controllers" }).locator("tbody tr");
+    assert.equal(await decided.count(), 16);
+    assert.match(await decided.nth(0).innerText(), /101 .* ago\s+weight\s+field\\u202e\.baro alice\s+640\s+done\s+–/);
+    assert.match(await decided.nth(3).innerText(), /98 .* ago\s+augmentation\s+.*9\s+done\s+100 MB\/s → 110 MB\/s\s+9 of 12 buckets/);
+    await page.locator(".controllers").screenshot({ path: join(SHOTS, "controllers.png") });
+  });
+});
+
 test("Doctor: with the control right, whose turn it is to do I/O is drawn and said", async () => {
   await visit("busy", `#control=${TOKEN}`, async (page) => {
     await page.evaluate(() => (location.hash = "#/doctor"));

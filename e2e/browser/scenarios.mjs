@@ -231,6 +231,21 @@ export function interferenceOf(start) {
 /** Rows of forecast('disk.bandwidth.available'): the steps of that device. */
 export const bandwidthsOf = (start) => Array.from({ length: 30 }, (_, step) => ({ labels: { device: "vda" }, ts: start + 900_000 + step * 60_000, value: step % 4 === 0 ? 5.5e7 : 1.15e8, error: 8e6 + 6e5 * step }));
 
+/** The controllers of the busy node, in the modes that the page has given them. */
+export function controllersOf(state) {
+  if (state.scenario !== "busy") return [];
+  state.modes ??= {};
+  const one = (name, about) => ({ name, level: "node", about, mode: "live", by: "", since_ts: null, until_ts: null, reason: "", decisions: 24, outcomes: { done: 24 }, last_ts: Number(`${state.start + 900_000}000000`), last_id: 100, held_off: [], ...state.modes[name] });
+  return [one("augmentation", "how much of an array is read"), one("weight", "with which I/O weight an array is read"), one("io-schedule/scr\u202eatch", "which programs may do I/O below /scratch")];
+}
+
+/** Pauses, resumes or puts a controller in a dry run, as a path and a body ask. */
+export function switchOf(state, path, { controller, seconds, on, reason }) {
+  const is = path.endsWith("pause") ? { mode: "paused", until_ts: Number(`${Date.now() + 1000 * seconds}000000`) } : path.endsWith("dry-run") && on ? { mode: "dry_run" } : undefined;
+  state.modes = { ...state.modes, [controller]: is && { by: "ada", reason, ...is } };
+  return controllersOf(state).find(({ name }) => name === controller);
+}
+
 /** The newest decisions of controllers in the busy node, newest first: 24 reads, of which the first has no forecast. */
 export function decisionsOf(scenario, start) {
   if (scenario !== "busy") return [];

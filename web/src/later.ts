@@ -3,6 +3,7 @@
 
 export { Absent } from "./view/absent";
 export { Bandwidths } from "./view/bandwidths";
+export { Controllers } from "./view/controllers";
 export { Decisions } from "./view/decisions";
 export { Events } from "./view/events";
 export { Phases } from "./view/phases";

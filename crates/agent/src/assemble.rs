@@ -21,6 +21,7 @@ use crate::cluster_insights::SharedInsights;
 use crate::cluster_watch::ClusterState;
 use crate::control::wanted;
 use crate::control_events::ControlEvents;
+use crate::decisions::ControllerSwitches;
 use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
 use crate::interference::BandwidthWatch;
 use crate::io_schedules::IoSchedules;
@@ -109,7 +110,8 @@ impl AgentDirectories {
         let control_events = ControlEvents::new(&world.clock, life);
         let wake = waking(events.clone());
         control_events.wake_by(move || wake());
-        let told = Arc::clone(&control_events);
+        let switches = ControllerSwitches::open(&config.state_dir, &self.troubles, &world.clock)?;
+        let told = (Arc::clone(&control_events), switches);
         let schedules = IoSchedules::new(&config.schedule, &world.clock, told);
         let desk: Arc<dyn PhaseDesk> = Arc::clone(&schedules) as _;
         let maps = ServerMaps::new();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barograph_insight::TestQuery;
-use barograph_model::{ArchiveVerb, Clock, ControlFault, RequestSender, Selector};
+use barograph_model::{ArchiveVerb, Clock, ControlFault, ControllerVerb, RequestSender, Selector};
 use barograph_server::{Control, HeldDemand};
 use barograph_statement::{
     StatementAction, StatementHead, StatementKind, StatementWords, statement_head,
@@ -337,6 +337,15 @@ impl Control for LoopControl {
 
     fn maps(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
         map_requests::answer(&self.leader, request, asker)
+    }
+
+    fn controllers(
+        &self,
+        verb: ControllerVerb,
+        request: &Json,
+        asker: &RequestSender,
+    ) -> Result<Json, ControlFault> {
+        self.controllers.controllers(verb, request, asker)
     }
 
     fn fire(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {

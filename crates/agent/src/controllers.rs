@@ -4,19 +4,27 @@
 //!
 //! Each user has policies and measurements of its own (`readers`). Weights have a lock of their
 //! own, since they wait for a disk (`weights`). The thread looks at leases while there are any, and
-//! writes the document of decisions.
+//! writes the documents; another one hands decisions over to the archive (`archive`). All
+//! controllers of the agent, those of volumes too, are listed, explained and switched here
+//! (`roster`, `verbs`).
 
+mod archive;
 mod config;
 mod device;
-mod document;
 mod plan;
 mod process;
 mod readers;
 mod request;
+mod roster;
+#[cfg(test)]
+mod switch_tests;
 #[cfg(test)]
 mod tests;
+mod verbs;
+mod weighing;
 mod weights;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,15 +32,23 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_client::Observer;
-use barograph_intake::PhaseDesk as _;
-use barograph_model::{Clock, ControlFault, ControlFaultKind, NS_PER_S, RequestSender};
-use barograph_stream::{DECISIONS_DOCUMENT, DecisionsRow, IO_PHASES_DOCUMENT, IoPhasesRow, RunDir};
+use barograph_intake::{EventDoor, PhaseDesk as _};
+use barograph_model::{
+    Clock, ControlFault, ControlFaultKind, ControllerVerb, NS_PER_S, RequestSender,
+};
+use barograph_recorder::publish;
+use barograph_stream::{
+    CONTROLLERS_DOCUMENT, ControllersRow, DECISIONS_DOCUMENT, DecisionsRow, IO_PHASES_DOCUMENT,
+    IoPhasesRow, RunDir, user_name,
+};
 use serde_json::{Value as Json, json};
 use tracing::warn;
 
 use crate::AgentError;
+use crate::decisions::{DecisionBook, KeptDecision, SwitchedMode};
 use crate::io_schedules::{self, IoSchedules};
 use crate::reader_documents::ReaderDocuments;
+use archive::{ArchiveCounts, DecisionArchive};
 pub use config::{ControlConfig, ControlModeConfig, ThresholdsConfig, WeightRights};
 use device::KernelTrees;
 use readers::Readers;
@@ -46,6 +62,9 @@ const DOCUMENT_NS: i64 = NS_PER_S;
 /// Most plans that one answer lists, and how many it lists if the asker does not say.
 const LISTED_MAX: usize = 200;
 const LISTED_DEFAULT: usize = 50;
+/// The controllers of readers.
+const AUGMENTATION: &str = "augmentation";
+const WEIGHT: &str = "weight";
 /// Most phases of I/O that one answer lists.
 const PHASES_MAX: usize = 1_000;
 
@@ -54,6 +73,8 @@ pub(crate) struct Controllers {
     shared: Arc<ControlShared>,
     wake: Mutex<Option<SyncSender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The thread that hands decisions over, and what ends it.
+    archive: Mutex<Option<(SyncSender<()>, JoinHandle<()>)>>,
 }
 
 /// The parts that requests and the thread share.
@@ -70,6 +91,9 @@ struct ControlShared {
     observer: Mutex<Option<Observer>>,
     /// The schedulers of volumes, whose phases are published here.
     schedules: Arc<IoSchedules>,
+    /// What people have changed, and what controllers have held off.
+    changes: Mutex<DecisionBook>,
+    archive: ArchiveCounts,
 }
 
 /// The times of the next work of the thread, on the monotonic clock.
@@ -82,20 +106,38 @@ struct ControlSteps {
     published: ReaderDocuments<DecisionsRow>,
     phases_told: Option<u64>,
     phases: ReaderDocuments<IoPhasesRow>,
+    /// The document of controllers, as it was written last.
+    controllers: Option<Vec<ControllersRow>>,
 }
 
 impl Controllers {
     /// Opens the journal of weights, restores what a killed agent has left, and starts the thread.
-    /// `places` are the root of sysfs and the state directory.
+    /// `places` are the root of sysfs and the state directory; decisions are archived through the
+    /// door, without one not at all.
     pub(crate) fn start(
         config: &ControlConfig,
         places: (&Path, &Path),
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
-        schedules: Arc<IoSchedules>,
+        (schedules, door): (Arc<IoSchedules>, Option<Arc<EventDoor>>),
     ) -> Result<Arc<Self>, AgentError> {
         let shared = ControlShared::new(config, places, run_dir, clock, schedules);
         let shared = Arc::new(shared);
+        shared.schedules.switches().reserve();
+        let archive = door.map(|door| DecisionArchive::new(door, shared.uid));
+        let archive = archive.map(|archive| {
+            let (stop, stopped) = sync_channel(1);
+            let of_thread = Arc::clone(&shared);
+            let thread = std::thread::Builder::new()
+                .name("baro-decisions".into())
+                .spawn(move || archive::run(&of_thread, archive, &stopped));
+            thread.map(|thread| (stop, thread))
+        });
+        let archive = archive.transpose().map_err(AgentError::Thread)?;
+        if archive.is_none() {
+            let why = "applications are off, and decisions are kept with their values";
+            shared.archive.set_trouble(why.into());
+        }
         let (wake, woken) = sync_channel(1);
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -106,6 +148,7 @@ impl Controllers {
             shared,
             wake: Mutex::new(Some(wake)),
             thread: Mutex::new(Some(thread)),
+            archive: Mutex::new(archive),
         }))
     }
 
@@ -130,6 +173,18 @@ impl Controllers {
         asker: &RequestSender,
     ) -> Result<Json, ControlFault> {
         self.shared.decisions(body, asker)
+    }
+
+    /// Lists or explains controllers and decisions, or changes what they do.
+    pub(crate) fn controllers(
+        &self,
+        verb: ControllerVerb,
+        body: &Json,
+        asker: &RequestSender,
+    ) -> Result<Json, ControlFault> {
+        let answer = self.shared.verb(verb, body, asker);
+        self.wake();
+        answer
     }
 
     /// The phases of I/O that the asker may see: those that are not over, then the newest others.
@@ -168,6 +223,15 @@ impl Controllers {
         if thread.is_some_and(|thread| thread.join().is_err()) {
             warn!("the thread of controllers had panicked");
         }
+        let archive = self.archive.lock();
+        let archive = archive.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((stop, thread)) = archive {
+            drop(stop);
+            if thread.join().is_err() {
+                warn!("the thread of archived decisions had panicked");
+            }
+        }
+        self.shared.schedules.switches().close();
     }
 }
 
@@ -191,6 +255,8 @@ impl ControlShared {
             weights: Mutex::new(weights),
             observer: Mutex::default(),
             schedules,
+            changes: Mutex::default(),
+            archive: ArchiveCounts::default(),
         }
     }
 
@@ -200,6 +266,58 @@ impl ControlShared {
 
     fn weights(&self) -> MutexGuard<'_, Weights> {
         self.weights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changes(&self) -> MutexGuard<'_, DecisionBook> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The mode of a controller at present.
+    fn mode(&self, controller: &str) -> SwitchedMode {
+        self.schedules.switches().mode(controller)
+    }
+
+    /// Keeps a change of a controller.
+    fn keep_change(&self, change: KeptDecision) {
+        self.changes().keep(change);
+    }
+
+    /// The number of changes of decisions so far.
+    fn change_count(&self) -> u64 {
+        let of_readers = self.readers().changes;
+        let of_schedules = self.schedules.with_book(|book| book.changes);
+        of_readers + of_schedules + self.changes().changes
+    }
+
+    /// The decisions of a user, or of all: one list over all controllers.
+    fn kept(&self, of: Option<Option<u32>>) -> Vec<KeptDecision> {
+        let readers = self.readers();
+        let plans = readers.plans(of).flat_map(|(uid, plan)| plan.kept(uid));
+        let mut all: Vec<KeptDecision> = plans.collect();
+        drop(readers);
+        all.extend(self.changes().of(of).cloned());
+        self.schedules
+            .with_book(|book| all.extend(book.of(of).cloned()));
+        all
+    }
+
+    /// Takes the decisions that have changed since the last call.
+    fn take_changed(&self) -> Vec<KeptDecision> {
+        let mut all = self.readers().take_changed();
+        all.extend(self.changes().take_changed());
+        self.schedules
+            .with_book(|book| all.extend(book.take_changed()));
+        all.sort_by_key(|kept| kept.decision.id);
+        all
+    }
+
+    /// How the archive of decisions is: what did not come there, and why.
+    fn archive_state(&self) -> Json {
+        let lost = self.archive.lost.load(std::sync::atomic::Ordering::Relaxed);
+        let forgotten = self.readers().unarchived
+            + self.changes().unarchived
+            + self.schedules.with_book(|book| book.unarchived);
+        json!({ "lost": lost + forgotten, "trouble": self.archive.trouble() })
     }
 
     /// Notes in their decisions that weights have ended.
@@ -236,21 +354,41 @@ impl ControlShared {
                 self.mark(found.ended);
             }
         }
-        let changes = self.readers().changes;
+        for ended in self.schedules.switches().end_pauses() {
+            let mode = ("live", "the time of its pause is over");
+            self.tell_mode(&ended, mode, None);
+        }
+        let changes = self.change_count();
         let phases = self.schedules.changes();
         let has_changed = steps.told != Some(changes) || steps.phases_told != Some(phases);
         if now_ns >= steps.document_ns && has_changed {
             steps.document_ns = now_ns.saturating_add(DOCUMENT_NS);
+            self.schedules.switches().reserve();
             self.tell(steps);
             self.tell_phases(steps);
         }
+        let is_passing = self.tell_controllers(steps);
         let look = self.weights().is_held().then_some(steps.look_ns);
-        let is_told = steps.told == Some(self.readers().changes);
+        let is_told = steps.told == Some(self.change_count());
         let document = (!is_told).then_some(steps.document_ns);
-        // Nobody wakes this thread for a phase of I/O.
-        let phases = self.schedules.schedules();
-        let phases = phases.then(|| steps.document_ns.max(now_ns.saturating_add(DOCUMENT_NS)));
-        look.into_iter().chain(document).chain(phases).min()
+        // Nobody wakes this thread for a phase of I/O, nor when the time of a mode is over.
+        let by_itself = self.schedules.schedules() || is_passing;
+        let by_itself =
+            by_itself.then(|| steps.document_ns.max(now_ns.saturating_add(DOCUMENT_NS)));
+        look.into_iter().chain(document).chain(by_itself).min()
+    }
+
+    /// Writes the document of controllers if it has changed; returns whether something in it has an
+    /// end.
+    fn tell_controllers(&self, steps: &mut ControlSteps) -> bool {
+        let rows = self.controller_rows();
+        let has_end = |row: &ControllersRow| row.until_ts.is_some() || !row.held_off.is_empty();
+        let is_passing = rows.iter().any(has_end);
+        if steps.controllers.as_ref() != Some(&rows) {
+            publish(&self.run_dir, CONTROLLERS_DOCUMENT, &rows);
+            steps.controllers = Some(rows);
+        }
+        is_passing
     }
 
     /// Writes the documents of phases of I/O.
@@ -264,10 +402,10 @@ impl ControlShared {
 
     /// Writes the documents of decisions.
     fn tell(&self, steps: &mut ControlSteps) {
-        let readers = self.readers();
-        steps.told = Some(readers.changes);
-        let rows = document::all_rows(&readers);
-        drop(readers);
+        steps.told = Some(self.change_count());
+        let kept = self.kept(None);
+        let users: Vec<Option<u32>> = kept.iter().map(|it| it.uid).collect();
+        let rows = users.into_iter().zip(rows_of(&kept)).collect();
         let document = (&self.run_dir, DECISIONS_DOCUMENT);
         steps
             .published
@@ -280,37 +418,51 @@ impl ControlShared {
         let limit = body["limit"].as_u64().map_or(LISTED_DEFAULT, |limit| {
             usize::try_from(limit).unwrap_or(LISTED_MAX)
         });
-        let readers = self.readers();
         let of = (!asker.may_control).then_some(asker.uid);
-        let is_meant = |plan: &readers::PlannedRead| {
-            let ids = [Some(&plan.augmentation), plan.weight.as_ref()];
-            let mut ids = ids.into_iter().flatten().map(|decision| decision.id);
-            id.is_none_or(|id| ids.any(|it| it == id))
-        };
-        let plans = readers.plans(of).filter(|(_, plan)| is_meant(plan));
-        let mut plans: Vec<_> = plans.collect();
-        plans.sort_by_key(|(_, plan)| std::cmp::Reverse(plan.augmentation.id));
-        plans.truncate(limit.min(LISTED_MAX));
-        let rows = plans
-            .iter()
-            .flat_map(|(uid, plan)| document::rows(*uid, plan));
-        let rows: Vec<_> = rows.collect();
-        if let Some(id) = id.filter(|_| rows.is_empty()) {
-            return Err(unknown(id));
+        let mut kept = self.kept(of);
+        if let Some(controller) = body["controller"].as_str() {
+            kept.retain(|it| it.decision.controller == controller);
         }
-        let counts = readers.counts;
+        if let Some(id) = id {
+            let plan = kept.iter().find(|it| it.decision.id == id);
+            let plan = plan.ok_or_else(|| unknown(id))?.plan;
+            kept.retain(|it| it.plan == plan);
+        }
+        kept.sort_by_key(|it| (std::cmp::Reverse(it.plan), it.decision.id));
+        let mut plans = 0;
+        let mut last = None;
+        let limit = limit.min(LISTED_MAX);
+        kept.retain(|it| {
+            plans += usize::from(last.replace(it.plan) != Some(it.plan));
+            plans <= limit
+        });
+        let counts = self.readers().counts;
+        let of_books =
+            self.schedules.with_book(|book| book.forgotten_count) + self.changes().forgotten_count;
         Ok(json!({
-            "decisions": rows,
+            "decisions": rows_of(&kept),
             "mode": self.config.mode,
             "weights": self.config.weights,
             "refused": counts.refused,
             "forgotten": {
                 "users": counts.forgotten_users,
                 "devices": counts.forgotten_devices,
-                "decisions": counts.forgotten_decisions,
+                "decisions": counts.forgotten_decisions + of_books,
             },
         }))
     }
+}
+
+/// The rows of decisions. Names of users are read from a file: once each, and under no lock.
+fn rows_of(kept: &[KeptDecision]) -> Vec<DecisionsRow> {
+    let mut names: BTreeMap<u32, String> = BTreeMap::new();
+    let rows = kept.iter().map(|kept| {
+        let user = kept
+            .uid
+            .map(|uid| names.entry(uid).or_insert_with(|| user_name(uid)).clone());
+        kept.row(&user.unwrap_or_default())
+    });
+    rows.collect()
 }
 
 /// The refusal of a number that is not that of a decision of the asker.
@@ -318,7 +470,7 @@ fn unknown(id: u64) -> ControlFault {
     ControlFault {
         kind: ControlFaultKind::Unknown,
         message: format!(
-            "this user has no decision {id}: it may be forgotten, since the newest ones are kept and none survives a restart of the agent"
+            "this user has no decision {id} in this life of the agent, or not any more: SQL has those that were archived (the table decisions)"
         ),
     }
 }

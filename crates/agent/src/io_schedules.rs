@@ -7,6 +7,8 @@
 mod config;
 mod document;
 mod relay;
+mod turns;
+mod view;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -22,14 +24,20 @@ use barograph_stream::Incarnation;
 use barograph_stream::ingest::{GrantState, PhaseStage};
 
 use crate::control_events::ControlEvents;
+use crate::decisions::{ControllerSwitches, DecisionBook};
 
 pub use config::{PolicyName, ScheduleConfig, VolumeConfig};
 pub(crate) use document::{ROWS_MAX, rows_of, rows_of_users};
 use relay::Relay;
 pub(crate) use relay::{RelayBatch, answer_word};
+use turns::{TurnContext, VolumeTurns};
+pub(crate) use view::volume_controllers;
 
 /// Most applications whose names are kept; the names of others are not told.
 const NAMES_MAX: usize = 8_192;
+
+/// How the names of controllers of volumes begin.
+pub(crate) const CONTROLLER_PREFIX: &str = "io-schedule/";
 
 /// An application of a user.
 type ApplicationKey = (u32, u64);
@@ -51,6 +59,14 @@ struct Volume {
     /// where that is this node.
     is_shared: bool,
     told: VolumeTold,
+    /// The name of its controller.
+    controller: String,
+    /// Bytes/s when one application alone uses it, and the time of a lease.
+    bandwidth: f64,
+    lease_ns: i64,
+    turns: VolumeTurns,
+    /// Whether all do I/O at once, whatever is planned.
+    lets_all: bool,
 }
 
 /// What control events have told of a volume.
@@ -78,6 +94,8 @@ struct Desk {
     unscheduled: Vec<PhaseOutcome>,
     /// The number of changes, by which the document is kept current.
     changes: u64,
+    /// The newest decisions about phases.
+    book: DecisionBook,
 }
 
 /// What is told of a volume in streams.
@@ -98,6 +116,7 @@ pub(crate) struct IoSchedules {
     desk: Mutex<Desk>,
     clock: Arc<dyn Clock>,
     events: Arc<ControlEvents>,
+    switches: Arc<ControllerSwitches>,
     config: ScheduleConfig,
     uid: u32,
     /// Wakes the thread that relays phases of shared volumes.
@@ -109,7 +128,7 @@ impl IoSchedules {
     pub(crate) fn new(
         config: &ScheduleConfig,
         clock: &Arc<dyn Clock>,
-        events: Arc<ControlEvents>,
+        (events, switches): (Arc<ControlEvents>, Arc<ControllerSwitches>),
     ) -> Arc<Self> {
         let volumes = config.volumes.iter().map(|(name, volume)| {
             let scheduler = config.scheduler(volume);
@@ -120,6 +139,11 @@ impl IoSchedules {
                 scheduler,
                 config: volume.clone(),
                 is_shared: volume.shared,
+                controller: controller_of(name),
+                bandwidth: volume.bandwidth,
+                lease_ns: config.lease_ns().unwrap_or(i64::MAX),
+                turns: VolumeTurns::default(),
+                lets_all: false,
             }
         });
         Arc::new(Self {
@@ -129,6 +153,7 @@ impl IoSchedules {
             }),
             clock: Arc::clone(clock),
             events,
+            switches,
             config: config.clone(),
             uid: rustix::process::geteuid().as_raw(),
             relay_waker: OnceLock::new(),
@@ -191,6 +216,43 @@ impl IoSchedules {
     /// Number of changes so far.
     pub(crate) fn changes(&self) -> u64 {
         self.desk().changes
+    }
+
+    /// What people have set for controllers.
+    pub(crate) fn switches(&self) -> &Arc<ControllerSwitches> {
+        &self.switches
+    }
+
+    /// Does something with the newest decisions about phases.
+    pub(crate) fn with_book<T>(&self, of: impl FnOnce(&mut DecisionBook) -> T) -> T {
+        of(&mut self.desk().book)
+    }
+}
+
+impl IoSchedules {
+    /// Steps the schedulers of volumes that are shared, or of those that are not; returns the time
+    /// of the next step.
+    fn attend(&self, desk: &mut Desk, now: (i64, i64), shared: bool) -> Option<i64> {
+        let Desk {
+            volumes,
+            names,
+            book,
+            ..
+        } = desk;
+        let mut context = TurnContext {
+            names,
+            book,
+            switches: &self.switches,
+            now_ns: now.0,
+            wall_ns: now.1,
+        };
+        let steps = volumes.iter_mut().filter(|it| it.is_shared == shared);
+        let due = steps.filter_map(|volume| {
+            let due_ns = volume.attend(&mut context);
+            volume.tell(&self.events, now.0);
+            due_ns
+        });
+        due.min()
     }
 }
 
@@ -271,16 +333,9 @@ impl PhaseDesk for IoSchedules {
     }
 
     fn step(&self) -> Option<i64> {
-        let now_ns = self.clock.monotonic_ns();
+        let (now_ns, wall_ns) = (self.clock.monotonic_ns(), self.clock.now_ns());
         let mut desk = self.desk();
-        let steps = desk.volumes.iter_mut().filter(|it| !it.is_shared);
-        steps
-            .filter_map(|volume| {
-                let due_ns = volume.scheduler.step(now_ns);
-                volume.tell(&self.events, now_ns);
-                due_ns
-            })
-            .min()
+        self.attend(&mut desk, (now_ns, wall_ns), false)
     }
 
     fn take_outcomes(&self) -> Vec<PhaseOutcome> {
@@ -369,6 +424,11 @@ impl Desk {
     }
 }
 
+/// The name of the controller of a volume.
+fn controller_of(volume: &str) -> String {
+    format!("{CONTROLLER_PREFIX}{volume}")
+}
+
 /// The number of an application: processes of one job and application are one.
 fn application_of(names: &ApplicationNames) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -391,147 +451,4 @@ fn outcome(member: MemberId, answer: MemberAnswer) -> PhaseOutcome {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use barograph_stream::SystemClock;
-
-    fn schedules(volumes: &[(&str, &str)]) -> Arc<IoSchedules> {
-        let volume = |path: &str| VolumeConfig {
-            path: path.into(),
-            bandwidth: 1e6,
-            policy: PolicyName::Fcfs,
-            ..VolumeConfig::default()
-        };
-        let volumes = volumes.iter();
-        let config = ScheduleConfig {
-            volumes: volumes
-                .map(|(name, path)| ((*name).to_owned(), volume(path)))
-                .collect(),
-            ..ScheduleConfig::default()
-        };
-        config.check().unwrap();
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let events = ControlEvents::new(&clock, 1);
-        IoSchedules::new(&config, &clock, events)
-    }
-
-    fn process(number: u8, application: &str, job: &str) -> PhaseProcess {
-        PhaseProcess {
-            incarnation: Incarnation([number; 16]),
-            pid: number.into(),
-            uid: 1_000,
-            application: application.into(),
-            job: job.into(),
-        }
-    }
-
-    fn report(volume: &str, phase: u64, stage: PhaseStage) -> PhaseReport {
-        PhaseReport {
-            phase,
-            volume: volume.into(),
-            stage,
-            bytes: Some(1_000_000),
-            bytes_done: 0,
-            priority: 5,
-            lease_ns: None,
-        }
-    }
-
-    #[test]
-    fn a_volume_is_meant_by_its_name_or_by_the_longest_path() {
-        let schedules = schedules(&[("deep", "/a/b"), ("root", "/"), ("all", "/a")]);
-        let desk = schedules.desk();
-        let names = schedules_names(&desk);
-        for (said, expect) in [
-            ("deep", Some("deep")),
-            ("/a/b/c", Some("deep")),
-            ("/a/bc", Some("all")),
-            ("/x", Some("root")),
-            ("a/b", None),
-            ("", None),
-        ] {
-            let found = desk.volume_of(said).map(|at| names[at].as_str());
-            assert_eq!(found, expect, "{said}");
-        }
-    }
-
-    fn schedules_names(desk: &Desk) -> Vec<String> {
-        desk.volumes.iter().map(|it| it.name.clone()).collect()
-    }
-
-    #[test]
-    fn ranks_of_a_job_go_together_and_others_wait() {
-        let schedules = schedules(&[("scratch", "/scratch")]);
-        assert!(schedules.schedules());
-        let waits = |phase| [report("/scratch/x", phase, PhaseStage::Waiting)];
-        schedules.report(&process(1, "solver", "7"), &waits(1));
-        schedules.report(&process(2, "solver", "7"), &waits(1));
-        schedules.report(&process(3, "solver", "8"), &waits(1));
-        let elsewhere = [report("/home", 2, PhaseStage::Waiting)];
-        schedules.report(&process(3, "solver", "8"), &elsewhere);
-        let told = |outcomes: Vec<PhaseOutcome>| -> Vec<_> {
-            let told = outcomes.into_iter();
-            told.map(|it| (it.incarnation.0[0], it.phase, it.state))
-                .collect()
-        };
-        let (go, wait) = (GrantState::Granted, GrantState::Waiting);
-        schedules.step();
-        assert_eq!(
-            told(schedules.take_outcomes()),
-            [
-                (3, 2, GrantState::Unscheduled),
-                (1, 1, go),
-                (2, 1, go),
-                (3, 1, wait)
-            ]
-        );
-        let [state] = schedules.states()[..] else {
-            panic!("one volume");
-        };
-        assert_eq!((state.granted, state.waiting), (1, 1));
-        schedules.leave(Incarnation([1; 16]));
-        let ends = [report("/scratch/x", 1, PhaseStage::Ended)];
-        schedules.report(&process(2, "solver", "7"), &ends);
-        schedules.step();
-        assert_eq!(told(schedules.take_outcomes()), [(3, 1, go)]);
-        assert_eq!(schedules.states()[0].counts.ended, 1);
-        assert_eq!(schedules.events.kinds(), [""; 0]);
-        let alone = [report("/scratch/x", 1, PhaseStage::Alone)];
-        schedules.report(&process(4, "reader", ""), &alone);
-        schedules.step();
-        schedules.step();
-        assert_eq!(schedules.events.kinds(), ["io.alone"], "told once");
-    }
-
-    #[test]
-    fn other_users_have_no_more_than_their_priority() {
-        let schedules = schedules(&[("scratch", "/scratch")]);
-        let ours = rustix::process::geteuid().as_raw();
-        for (number, uid) in [(1, ours), (2, ours + 1), (3, 0)] {
-            let process = PhaseProcess {
-                uid,
-                ..process(number, &format!("application {number}"), "")
-            };
-            let report = PhaseReport {
-                priority: 10,
-                ..report("scratch", 1, PhaseStage::Waiting)
-            };
-            schedules.report(&process, &[report]);
-        }
-        let desk = schedules.desk();
-        let phases = desk.volumes[0].scheduler.phases();
-        let priorities: Vec<u8> = phases.map(|it| it.phase.priority).collect();
-        assert_eq!(priorities, [10, 5, 10]);
-    }
-
-    #[test]
-    fn names_of_applications_are_bounded() {
-        let schedules = schedules(&[("scratch", "/scratch")]);
-        for n in 0..NAMES_MAX + 10 {
-            let process = process(1, &format!("application {n}"), "");
-            schedules.report(&process, &[report("scratch", 1, PhaseStage::Waiting)]);
-            schedules.report(&process, &[report("scratch", 1, PhaseStage::Ended)]);
-        }
-        assert!(schedules.desk().names.len() <= NAMES_MAX);
-    }
-}
+mod tests;

@@ -23,6 +23,7 @@ mod config;
 mod control;
 mod control_events;
 mod controllers;
+mod decisions;
 mod documents;
 mod error;
 mod event_columns;
@@ -69,12 +70,13 @@ pub use barograph_server::RequestCounts;
 pub use barograph_source::{BlockTraceMode, probe, tier_place};
 pub use barograph_stream::{
     ACTIONS_DOCUMENT, AGENT_DOCUMENT, ARCHIVE_DOCUMENT, ActionsRow, AgentDocument, CALLS_DOCUMENT,
-    CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, CallsRow, ClusterInsightsRow, DECISIONS_DOCUMENT,
-    DecisionsRow, FORECASTS_DOCUMENT, ForecastsRow, HANDLERS_DOCUMENT, HandlersRow,
-    INSIGHTS_DOCUMENT, INTERFERENCE_DOCUMENT, IO_PHASES_DOCUMENT, InsightsRow, InterferenceRow,
-    InterferenceStep, IoPhasesRow, KNOBS_DOCUMENT, KnobsRow, PEERS_DOCUMENT, POLICIES_DOCUMENT,
-    PeersRow, PoliciesRow, RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT,
-    SUBSCRIBERS_DOCUMENT, SourcesRow, StatementsRow, SubscribersRow, WATCHES_DOCUMENT, WatchesRow,
+    CLUSTER_DOCUMENT, CLUSTER_INSIGHTS_DOCUMENT, CONTROLLERS_DOCUMENT, CallsRow,
+    ClusterInsightsRow, ControllersRow, DECISIONS_DOCUMENT, DecisionsRow, FORECASTS_DOCUMENT,
+    ForecastsRow, HANDLERS_DOCUMENT, HandlersRow, INSIGHTS_DOCUMENT, INTERFERENCE_DOCUMENT,
+    IO_PHASES_DOCUMENT, InsightsRow, InterferenceRow, InterferenceStep, IoPhasesRow,
+    KNOBS_DOCUMENT, KnobsRow, PEERS_DOCUMENT, POLICIES_DOCUMENT, PeersRow, PoliciesRow,
+    RULES_DOCUMENT, RulesRow, SOURCES_DOCUMENT, STATEMENTS_DOCUMENT, SUBSCRIBERS_DOCUMENT,
+    SourcesRow, StatementsRow, SubscribersRow, WATCHES_DOCUMENT, WatchesRow,
 };
 pub use config::{Config, QueryConfig, StreamsConfig};
 pub use controllers::{

@@ -259,7 +259,9 @@ impl Agent {
         rules.attend()?;
         self.rules = Some(rules.clone());
         let places = (&*config.sources.sys_root, &*config.state_dir);
-        let controllers = Controllers::start(&config.control, places, run_dir, clock, schedules)?;
+        let door = self.applications.as_ref().map(|it| Arc::clone(it.events()));
+        let desks = (schedules, door);
+        let controllers = Controllers::start(&config.control, places, run_dir, clock, desks)?;
         self.controllers = Some(Arc::clone(&controllers));
         let engine = client_sql(config, run_dir, clock)?;
         let control = Arc::new(LoopControl {

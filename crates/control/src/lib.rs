@@ -21,6 +21,7 @@ mod augment;
 mod bound;
 pub mod cgroup;
 mod decision;
+mod effect;
 mod epoch;
 mod error;
 mod leadership;
@@ -38,6 +39,10 @@ pub use decision::{
     Alternative, ControlMode, Decision, DecisionEffect, DecisionLimit, DecisionOutcome,
     DecisionValue,
 };
+pub use effect::{
+    FinishedPhase, HOLD_OFF_NS, PhaseGain, TurnsEffect, TurnsFinding, TurnsVerdict, WeightEffect,
+    WeightFinding, WeightVerdict,
+};
 pub use epoch::{
     ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,
     EpochChange, EpochController, EpochMember, EpochRecord, EpochServer, EpochStart, EpochTimes,
@@ -53,7 +58,7 @@ pub use schedule::{
     AdaptiveConfig, ApplicationHistory, BeginRefusal, EndedPhase, IoPhase, IoScheduler,
     MemberAnswer, MemberBounds, MemberId, MemberReport, MemberStage, PhaseBegin, PhaseGrant,
     PhasePeriod, PhaseState, SchedulePlan, SchedulePolicy, ScheduleState, SchedulerConfig,
-    SchedulerCounts, VolumePhase, VolumeScheduler, offered_load,
+    SchedulerCounts, TakeBackRefusal, VolumePhase, VolumeScheduler, offered_load,
 };
 pub use slow::{ServerSample, SlowConfig, SlowServer, SlowServers};
 pub use weight::{

@@ -17,6 +17,7 @@ pub use history::{ApplicationHistory, PhasePeriod, offered_load};
 pub use policy::{AdaptiveConfig, SchedulePolicy};
 pub use scheduler::{
     BeginRefusal, IoScheduler, PhaseBegin, PhaseState, SchedulerConfig, SchedulerCounts,
+    TakeBackRefusal,
 };
 pub use volume::{
     EndedPhase, MemberAnswer, MemberBounds, MemberId, MemberReport, MemberStage, VolumePhase,
@@ -134,7 +135,7 @@ const UNKNOWN_LEFT_S: f64 = 1.0;
 /// Nanoseconds of a second.
 const NS_PER_S: f64 = 1e9;
 
-fn seconds(ns: i64) -> f64 {
+pub(crate) fn seconds(ns: i64) -> f64 {
     ns as f64 / NS_PER_S
 }
 

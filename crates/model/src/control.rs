@@ -45,6 +45,23 @@ pub enum ArchiveVerb {
     Compact,
 }
 
+/// What is asked about controllers, or done to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerVerb {
+    /// List all controllers.
+    List,
+    /// Explain a controller, or a decision.
+    Explain,
+    /// Have a controller decide nothing for a time.
+    Pause,
+    /// End a pause.
+    Resume,
+    /// Have a controller decide without effect, or with effect again.
+    DryRun,
+    /// Take one decision back.
+    Revert,
+}
+
 /// The kind of thing that a statement makes or drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementKind {

@@ -31,7 +31,8 @@ pub use columns::{Columns, Values};
 pub use config_error::ConfigError;
 pub use control::{
     ArchiveVerb, CALL_EXPIRES_DEFAULT, CALL_EXPIRES_MAX, CALL_EXPIRES_MIN, CALL_PAYLOAD_BYTES_MAX,
-    ControlFault, ControlFaultKind, FIRE_PATH, FIRE_WAIT_MAX, RequestSender, StatementKind,
+    ControlFault, ControlFaultKind, ControllerVerb, FIRE_PATH, FIRE_WAIT_MAX, RequestSender,
+    StatementKind,
 };
 pub use cut::{FAULT_BYTES_MAX, cut};
 pub use descriptor::{

@@ -28,7 +28,8 @@ pub(crate) fn document(
     Ok(one(list.iter().map(|o| cells(o, columns)).collect()))
 }
 
-fn cells(object: &Object, columns: DocumentColumns) -> CellRow {
+/// The cells of an object, by the names of the columns.
+pub(crate) fn cells(object: &Object, columns: DocumentColumns) -> CellRow {
     let cell = |(column, _): &(&str, &str)| json_cell(object.get(*column));
     columns.iter().map(cell).collect()
 }

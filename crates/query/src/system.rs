@@ -1,5 +1,6 @@
 //! The system tables: streams, tables, nodes, losses, and the agent's documents.
 
+mod decisions;
 mod loss;
 mod rules;
 
@@ -9,13 +10,13 @@ use std::sync::Arc;
 use barograph_archive::{PartInfo, PartKind};
 use barograph_stream::{
     ACTIONS_COLUMNS, ACTIONS_DOCUMENT, CLUSTER_INSIGHTS_COLUMNS, CLUSTER_INSIGHTS_DOCUMENT,
-    DECISIONS_COLUMNS, DECISIONS_DOCUMENT, FORECASTS_COLUMNS, FORECASTS_DOCUMENT, INSIGHTS_COLUMNS,
-    INSIGHTS_DOCUMENT, INTERFERENCE_COLUMNS, INTERFERENCE_DOCUMENT, IO_PHASES_COLUMNS,
-    IO_PHASES_DOCUMENT, KNOBS_COLUMNS, KNOBS_DOCUMENT, PEERS_COLUMNS, PEERS_DOCUMENT,
-    POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS, PUBLICATIONS_DOCUMENT,
-    QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT, SOURCES_COLUMNS, SOURCES_DOCUMENT,
-    SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SegmentReader, SegmentState, WATCHES_COLUMNS,
-    WATCHES_DOCUMENT,
+    CONTROLLERS_COLUMNS, CONTROLLERS_DOCUMENT, DECISIONS_COLUMNS, FORECASTS_COLUMNS,
+    FORECASTS_DOCUMENT, INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, INTERFERENCE_COLUMNS,
+    INTERFERENCE_DOCUMENT, IO_PHASES_COLUMNS, IO_PHASES_DOCUMENT, KNOBS_COLUMNS, KNOBS_DOCUMENT,
+    PEERS_COLUMNS, PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
+    PUBLICATIONS_DOCUMENT, QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT, SOURCES_COLUMNS,
+    SOURCES_DOCUMENT, SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SegmentReader, SegmentState,
+    WATCHES_COLUMNS, WATCHES_DOCUMENT,
 };
 use rusqlite::Result;
 
@@ -32,7 +33,7 @@ use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 25] = [
+pub(crate) static SYSTEM: [Listing; 26] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -155,12 +156,20 @@ pub(crate) static SYSTEM: [Listing; 25] = [
     },
     CALLS,
     Listing {
+        name: "controllers",
+        kind: "system",
+        help: "the controllers of this agent: what each decides about, whether it is live, paused, in a dry run or held off, by whom, and what it has decided",
+        columns: CONTROLLERS_COLUMNS,
+        arguments: &[],
+        produce: |live, _| document(live, CONTROLLERS_DOCUMENT, CONTROLLERS_COLUMNS),
+    },
+    Listing {
         name: "decisions",
         kind: "system",
-        help: "the newest decisions of controllers: how much was to be read and with which I/O weight, why, and what came of it",
+        help: "the decisions of controllers, new and archived ones: who may do I/O, how much was to be read and with which I/O weight, why, and what came of it; with since => '-1h', those from then on",
         columns: DECISIONS_COLUMNS,
-        arguments: &[],
-        produce: |live, _| private_and_per_scope(live, DECISIONS_DOCUMENT, DECISIONS_COLUMNS),
+        arguments: &["since"],
+        produce: decisions::decisions,
     },
     Listing {
         name: "io_phases",

@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::sync::atomic::AtomicBool;
 
-use barograph_model::{ArchiveVerb, ControlFault, RequestSender, Selector, StatementKind};
+use barograph_model::{
+    ArchiveVerb, ControlFault, ControllerVerb, RequestSender, Selector, StatementKind,
+};
 
 /// Something that is done for as long as this is not dropped.
 pub type HeldDemand = Box<dyn Any + Send>;
@@ -65,6 +67,15 @@ pub trait Control: Send + Sync {
     /// sender has the right to control. It waits for the leader of the cluster's controllers.
     fn maps(
         &self,
+        request: &serde_json::Value,
+        asker: &RequestSender,
+    ) -> Result<serde_json::Value, ControlFault>;
+    /// Lists or explains controllers and decisions; or pauses or resumes a controller, puts it in a
+    /// dry run, or takes a decision back. A controller is changed by those who have the right to
+    /// control, a decision is taken back by its user as well.
+    fn controllers(
+        &self,
+        verb: ControllerVerb,
         request: &serde_json::Value,
         asker: &RequestSender,
     ) -> Result<serde_json::Value, ControlFault>;

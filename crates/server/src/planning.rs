@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
-use barograph_model::{ControlFault, RequestSender};
+use barograph_model::{ControlFault, ControllerVerb, RequestSender};
 use serde_json::Value as Json;
 
 use crate::app::{HandlerAnswer, SharedApp};
@@ -16,7 +16,7 @@ use crate::control::Control;
 use crate::fault::Fault;
 use crate::params::Params;
 use crate::request_body::body_of;
-use crate::rights::{AccessWay, PeerPid};
+use crate::rights::{AccessWay, PeerPid, check_control};
 use crate::sender::sender;
 use crate::share::ClientShare;
 
@@ -89,11 +89,31 @@ pub(crate) async fn maps(
     answer(app, (way.0, client.0, pid.0), request, ask).await
 }
 
+/// `POST /api/v1/control/list`, `explain`, `pause`, `resume`, `dry-run` and `revert`: the
+/// controllers of this agent. Those that change a controller need the right to control.
+pub(crate) async fn controllers(
+    verb: ControllerVerb,
+    app: SharedApp,
+    way: Extension<AccessWay>,
+    client: Extension<ClientShare>,
+    pid: Extension<PeerPid>,
+    request: Request,
+) -> HandlerAnswer {
+    use ControllerVerb::{DryRun, Pause, Resume};
+    if matches!(verb, Pause | Resume | DryRun) {
+        check_control(way.0, &app.token, request.headers())?;
+    }
+    let ask = move |control: &dyn Control, body: &Json, asker: &RequestSender| {
+        control.controllers(verb, body, asker)
+    };
+    answer(app, (way.0, client.0, pid.0), request, ask).await
+}
+
 async fn answer(
     State(app): SharedApp,
     (way, client, pid): (AccessWay, ClientShare, PeerPid),
     request: Request,
-    ask: Ask,
+    ask: impl FnOnce(&dyn Control, &Json, &RequestSender) -> Result<Json, ControlFault> + Send + 'static,
 ) -> HandlerAnswer {
     let asker = sender((way, client, pid), &app.token, request.headers())?;
     Params::parse(request.uri().query(), &[])?;

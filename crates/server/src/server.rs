@@ -14,7 +14,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
 use barograph_model::{
-    ArchiveVerb, Clock, FIRE_PATH, FIRE_WAIT_MAX, MemoryBudget, Past, SqlEngine, near,
+    ArchiveVerb, Clock, ControllerVerb, FIRE_PATH, FIRE_WAIT_MAX, MemoryBudget, Past, SqlEngine,
+    near,
 };
 use barograph_stream::RunDir;
 use tokio::runtime::{Builder, Runtime};
@@ -274,7 +275,7 @@ fn page() -> Vec<PathMethods> {
     files.into_iter().map(answer).collect()
 }
 
-/// All paths but those of the page, with their methods.
+/// All paths but those of the page and of controllers, with their methods.
 fn table() -> Vec<PathMethods> {
     let rules = || get(declared::rules).post(execute::rule);
     vec![
@@ -316,11 +317,6 @@ fn table() -> Vec<PathMethods> {
         ),
         ("/api/v1/actions", post(actions::action)),
         (FIRE_PATH, post(fire::fire)),
-        ("/api/v1/control/plan", post(planning::plan)),
-        ("/api/v1/control/report", post(planning::report)),
-        ("/api/v1/control/decisions", post(planning::decisions)),
-        ("/api/v1/control/phases", post(planning::phases)),
-        ("/api/v1/control/maps", post(planning::maps)),
         ("/api/v1/sql", post(api::sql)),
         ("/api/v1/nodes/sql", post(api::nodes_sql)),
         ("/api/v1/query", both(prometheus::query)),
@@ -338,13 +334,50 @@ fn table() -> Vec<PathMethods> {
     ]
 }
 
+/// The paths of controllers.
+fn control_table() -> Vec<PathMethods> {
+    vec![
+        ("/api/v1/control/plan", post(planning::plan)),
+        ("/api/v1/control/report", post(planning::report)),
+        ("/api/v1/control/decisions", post(planning::decisions)),
+        ("/api/v1/control/phases", post(planning::phases)),
+        ("/api/v1/control/maps", post(planning::maps)),
+        ("/api/v1/control/list", controllers(ControllerVerb::List)),
+        (
+            "/api/v1/control/explain",
+            controllers(ControllerVerb::Explain),
+        ),
+        ("/api/v1/control/pause", controllers(ControllerVerb::Pause)),
+        (
+            "/api/v1/control/resume",
+            controllers(ControllerVerb::Resume),
+        ),
+        (
+            "/api/v1/control/dry-run",
+            controllers(ControllerVerb::DryRun),
+        ),
+        (
+            "/api/v1/control/revert",
+            controllers(ControllerVerb::Revert),
+        ),
+    ]
+}
+
+/// Requests about the controllers of the agent.
+fn controllers(verb: ControllerVerb) -> MethodRouter<Arc<App>> {
+    post(async move |app, way, client, pid, request| {
+        planning::controllers(verb, app, way, client, pid, request).await
+    })
+}
+
 /// Prometheus' clients send forms by GET or POST.
 fn both<H: Handler<T, Arc<App>> + Clone, T: 'static>(handler: H) -> MethodRouter<Arc<App>> {
     get(handler.clone()).post(handler)
 }
 
 fn routes(app: &Arc<App>) -> Router {
-    let table: Vec<PathMethods> = page().into_iter().chain(table()).collect();
+    let all = page().into_iter().chain(table()).chain(control_table());
+    let table: Vec<PathMethods> = all.collect();
     let paths: Arc<[&'static str]> = table.iter().map(|(path, _)| *path).collect();
     let mut router = Router::new();
     for (path, methods) in table {

@@ -260,8 +260,28 @@ fn programs_are_called_and_readers_plan_for_themselves_by_those_who_may() {
         "POST /api/v1/control/report",
         "POST /api/v1/control/decisions",
         "POST /api/v1/control/phases",
+        "POST /api/v1/control/list",
+        "POST /api/v1/control/explain",
+        "POST /api/v1/control/revert",
     ] {
         are_asked_by_those_who_may(line);
+    }
+}
+
+#[test]
+fn controllers_are_switched_by_those_who_may_control_alone() {
+    for path in ["pause", "resume", "dry-run"] {
+        let fixture = Fixture::new();
+        let line = format!("POST /api/v1/control/{path}");
+        let body = br#"{"controller": "weight"}"#;
+        let read = fixture.run_dir.read_socket();
+        let refused = fixture.ask_unix(read, &line, &[], body);
+        refused.expect_fault(401, "refused", "use control.sock");
+        let without = fixture.ask(&line, &[], body);
+        without.expect_fault(401, "refused", "control.token in the run directory");
+        let control = fixture.run_dir.control_socket();
+        let done = fixture.ask_unix(control, &line, &[], body);
+        assert_eq!((done.status, &done.json()["any"]), (200, &json!(true)));
     }
 }
 

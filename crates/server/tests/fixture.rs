@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_model::{
-    ArchiveVerb, ClientNumber, ControlFault, ControlFaultKind, Descriptor, Kind, Labels,
-    ManualClock, Name, Past, RequestSender, Selector, SqlEngine, SqlFault, SqlFaultKind,
+    ArchiveVerb, ClientNumber, ControlFault, ControlFaultKind, ControllerVerb, Descriptor, Kind,
+    Labels, ManualClock, Name, Past, RequestSender, Selector, SqlEngine, SqlFault, SqlFaultKind,
     SqlRequest, SqlSink, StatementKind, Unit, ValueType,
 };
 use barograph_server::IngestConfig;
@@ -189,6 +189,15 @@ impl Control for FakeControl {
     }
 
     fn maps(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
+        self.fire(request, asker)
+    }
+
+    fn controllers(
+        &self,
+        _: ControllerVerb,
+        request: &Value,
+        asker: &RequestSender,
+    ) -> Result<Value, ControlFault> {
         self.fire(request, asker)
     }
 

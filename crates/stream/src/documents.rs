@@ -52,8 +52,14 @@ pub const ACTIONS_DOCUMENT: &str = "actions.json";
 pub const HANDLERS_DOCUMENT: &str = "handlers.json";
 /// One row per call into programs of a scope, with its outcome.
 pub const CALLS_DOCUMENT: &str = "calls.json";
+
+/// One row per controller: what it does at present, and by whom.
+pub const CONTROLLERS_DOCUMENT: &str = "controllers.json";
 /// One row per decision of a controller that the readers of a scope may read.
 pub const DECISIONS_DOCUMENT: &str = "decisions.json";
+/// The stream of each controller's decisions, labelled `controller`: rows as those of
+/// [`DECISIONS_DOCUMENT`], as they are made and when they change.
+pub const DECISION_STREAM: &str = "control.decision";
 /// Phases of I/O of applications on scheduled volumes.
 pub const IO_PHASES_DOCUMENT: &str = "io_phases.json";
 
@@ -342,6 +348,23 @@ document_rows! {
     due_ts: Option<i64> = "INTEGER",
     ended_ts: Option<i64> = "INTEGER",
     reason: String = "TEXT",
+}
+
+document_rows! {
+    ControllersRow, CONTROLLERS_COLUMNS of CONTROLLERS_DOCUMENT:
+    name: String = "TEXT",
+    level: String = "TEXT",
+    about: String = "TEXT",
+    mode: String = "TEXT",
+    by: String = "TEXT",
+    since_ts: Option<i64> = "INTEGER",
+    until_ts: Option<i64> = "INTEGER",
+    reason: String = "TEXT",
+    decisions: u64 = "INTEGER",
+    outcomes: Json = "TEXT",
+    last_ts: Option<i64> = "INTEGER",
+    last_id: Option<u64> = "INTEGER",
+    held_off: Vec<Json> = "TEXT",
 }
 
 document_rows! {

@@ -31,7 +31,7 @@ export interface PlannedRead {
 export function readsOf(rows: readonly Row[], most: number): PlannedRead[] {
   const weights = new Map(rows.filter(isWeight).map((row) => [number(row["plan"]), row]));
   return rows
-    .filter((row) => !isWeight(row))
+    .filter((row) => row["controller"] === "augmentation" && row["subject"] !== "mode")
     .map((row) => readOf(row, weights.get(number(row["plan"]))))
     .sort((a, b) => a.plan - b.plan)
     .slice(-most);

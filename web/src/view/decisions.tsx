@@ -22,7 +22,7 @@ const reads = signal<readonly PlannedRead[]>([]);
 const fault = signal("");
 
 const load = loader(async () => {
-  const rows = control.value === "" ? [] : (await controlled("decisions", READS_MAX))["decisions"];
+  const rows = control.value === "" ? [] : (await controlled("decisions", { limit: READS_MAX }))["decisions"];
   reads.value = readsOf(rows as readonly Row[], READS_MAX);
 }, fault);
 

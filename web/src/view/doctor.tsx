@@ -47,7 +47,7 @@ export function Doctor() {
       {status.value !== null && <Archive of={status.value.archive ?? null} now={status.value.now_ts / 1e6} />}
       {list !== null && <Table list={sorted} />}
       <Forecasts />
-      <Later isPart show={({ Bandwidths, Decisions, Phases }) => <><Bandwidths /><Decisions /><Phases /></>} />
+      <Later isPart show={({ Bandwidths, Controllers }) => <><Bandwidths /><Controllers /></>} />
       {insights.value.length > 0 && <Insights list={insights.value} />}
     </main>
   );

@@ -22,7 +22,7 @@ const phases = signal<readonly IoPhase[]>([]);
 const fault = signal("");
 
 const load = loader(async () => {
-  const rows = control.value === "" ? [] : (await controlled("phases", PHASES_MAX))["phases"];
+  const rows = control.value === "" ? [] : (await controlled("phases", { limit: PHASES_MAX }))["phases"];
   phases.value = phasesOf((rows ?? []) as readonly Row[]);
 }, fault);
 

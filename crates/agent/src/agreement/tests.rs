@@ -13,6 +13,7 @@ use barograph_stream::ingest::{GrantState, PhaseStage};
 use super::core::AgreementCore;
 use super::replica_file::ReplicaFile;
 use crate::control_events::ControlEvents;
+use crate::decisions::ControllerSwitches;
 use crate::io_schedules::{IoSchedules, PolicyName, ScheduleConfig, VolumeConfig};
 use crate::server_maps::ServerMaps;
 
@@ -79,7 +80,9 @@ impl Cluster {
             ..ScheduleConfig::default()
         };
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
-        let schedules = IoSchedules::new(&config, &clock, ControlEvents::new(&clock, 1));
+        let switches = ControllerSwitches::of_test(node.dir.path(), &clock);
+        let told = (ControlEvents::new(&clock, 1), switches);
+        let schedules = IoSchedules::new(&config, &clock, told);
         let maps = ServerMaps::new();
         let core = AgreementCore::new(
             (&node.name, &self.leaders),
@@ -149,6 +152,7 @@ impl Cluster {
             bytes: Some(1_000_000),
             bytes_done: 0,
             priority: 5,
+            lease_ns: None,
         };
         schedules.report(&process, &[report]);
     }

@@ -100,6 +100,9 @@ pub(crate) struct PhaseWord {
     pub bytes: Option<u64>,
     /// The bytes that it has read and written.
     pub done: u64,
+    /// The time after which it is over if nothing is heard of it, in ns; `None` for the leader's.
+    #[serde(default)]
+    pub lease_ns: Option<i64>,
 }
 
 /// What the leader orders.

@@ -1,24 +1,24 @@
-//! One plan and its report: the policy of the user and device, the bandwidth that is expected, and
-//! the weight of the reader's own control group.
+//! One plan and its report: the policy of the user and device, and the bandwidth that is expected.
+//! The weight of the reader's own control group is `weighing`'s.
 
 use std::sync::{Arc, PoisonError};
 
 use barograph_client::Observer;
 use barograph_control::{
-    AugmentationPlan, AugmentationRequest, BandwidthPrediction, ControlMode, Decision,
-    DecisionOutcome, ErrorBound, MEASURED_BYTES_MIN, WeightFunction, WeightInputs, WeightParts,
-    urgency_of_deadline,
+    AugmentationConfig, AugmentationPlan, AugmentationPolicy, AugmentationRequest,
+    BandwidthPrediction, ControlMode, DecisionOutcome, ErrorBound, MEASURED_BYTES_MIN,
+    WeightFunction, WeightInputs, WeightParts, urgency_of_deadline,
 };
 use barograph_model::{ControlFault, ControlFaultKind, NS_PER_S, RequestSender, Selector};
 use serde_json::{Value as Json, json};
 
-use super::config::{ControlModeConfig, WeightRights};
+use super::config::ControlModeConfig;
 use super::device::FoundDevice;
-use super::process::ReaderProcess;
 use super::readers::PlannedRead;
-use super::request::{PlanRequest, ReportRequest, wrong};
-use super::weights::{WeightTarget, WeightWish};
-use super::{ControlShared, unknown};
+use super::request::{PlanRequest, ReportRequest, TIER, wrong};
+use super::weights::{GivenWeight, WeightTarget};
+use super::{AUGMENTATION, ControlShared, unknown};
+use crate::decisions::{ControllerMode, SwitchedMode};
 
 /// The stream of the bandwidth that a reader of a device will get.
 const AVAILABLE: &str = "disk.bandwidth.available";
@@ -39,30 +39,23 @@ struct Expected {
 }
 
 /// What is read, as the weight depends on it.
-struct PlannedBytes {
+pub(super) struct PlannedBytes {
     /// The base and the buckets of the plan.
-    bytes: u64,
+    pub bytes: u64,
     /// The base and all buckets.
-    bytes_max: u64,
-}
-
-/// What came of the wish for a weight.
-#[derive(Default)]
-struct GivenWeight {
-    weight: Option<u32>,
-    /// Why there is none.
-    reason: Option<String>,
-    decision: Option<Decision>,
+    pub bytes_max: u64,
 }
 
 /// One plan on its way.
-struct Planning<'a> {
-    id: u64,
-    request: &'a PlanRequest,
-    device: &'a FoundDevice,
+pub(super) struct Planning<'a> {
+    pub id: u64,
+    pub request: &'a PlanRequest,
+    pub device: &'a FoundDevice,
     expected: Expected,
     plan: AugmentationPlan,
+    /// Whether the decision about the buckets is a dry run, and whether all of it is.
     is_dry: bool,
+    pub is_all_dry: bool,
 }
 
 impl ControlShared {
@@ -97,9 +90,11 @@ impl ControlShared {
         now_ns: i64,
     ) -> Planning<'a> {
         let forecast = self.forecast(device);
-        let is_dry = request.dry_run || self.config.mode == ControlModeConfig::DryRun;
+        let switched = self.mode(AUGMENTATION);
+        let is_all_dry = request.dry_run || self.config.mode == ControlModeConfig::DryRun;
+        let is_dry = is_all_dry || switched.mode == ControllerMode::DryRun;
+        let id = self.schedules.switches().next_id();
         let mut readers = self.readers();
-        let id = readers.next_id();
         let reader = readers.device(asker.uid, &device.name, &self.config, now_ns);
         let expected = forecast.unwrap_or_else(|| match reader.measured() {
             Some(measured) => Expected {
@@ -112,9 +107,10 @@ impl ControlShared {
             },
         });
         let ask = request.ask(expected.bandwidth);
-        let plan = match is_dry {
-            true => reader.policy.clone().plan(&ask),
-            false => reader.policy.plan(&ask),
+        let plan = match (switched.mode, is_dry) {
+            (ControllerMode::Paused, _) => paused_plan(request, &switched),
+            (_, true) => reader.policy.clone().plan(&ask),
+            (_, false) => reader.policy.plan(&ask),
         };
         Planning {
             id,
@@ -123,6 +119,7 @@ impl ControlShared {
             expected,
             plan,
             is_dry,
+            is_all_dry,
         }
     }
 
@@ -168,93 +165,6 @@ impl ControlShared {
         Ok(wanted.clamp(least, least.saturating_mul(LEASE_TIMES_MAX)))
     }
 
-    /// Sets the weight of the asker's own control group, or says why there is none.
-    fn weigh(
-        &self,
-        planning: &Planning<'_>,
-        asker: &RequestSender,
-        (lease_ns, now_ns): (i64, i64),
-    ) -> GivenWeight {
-        self.try_weigh(planning, asker, (lease_ns, now_ns))
-            .unwrap_or_else(|reason| GivenWeight {
-                reason: Some(reason),
-                ..GivenWeight::default()
-            })
-    }
-
-    fn try_weigh(
-        &self,
-        planning: &Planning<'_>,
-        asker: &RequestSender,
-        (lease_ns, now_ns): (i64, i64),
-    ) -> Result<GivenWeight, String> {
-        self.check_right(asker)?;
-        let bytes = planning.bytes();
-        if bytes.bytes == 0 {
-            return Err("nothing is to be read".into());
-        }
-        let process = ReaderProcess::open(&self.trees, asker.pid, asker.uid)?;
-        let mut weights = self.weights();
-        let target = weights.target(&self.trees, &process, planning.device)?;
-        let inputs = planning.inputs(&bytes);
-        let proposal = planning.function(&target, &bytes).propose(&inputs);
-        let id = self.readers().next_id();
-        let made_ns = self.clock.now_ns();
-        let mut decision = proposal
-            .decision(id, made_ns, &target.group, &inputs)
-            .input("file", target.backend.file())
-            .input("lease_s", lease_ns as f64 / NS_PER_S as f64);
-        let (min, max) = (target.range.min(), target.range.max());
-        decision.limit("range of the file", f64::from(min), f64::from(max));
-        let mode = match planning.is_dry {
-            true => ControlMode::DryRun,
-            false => ControlMode::Live,
-        };
-        let mut before = None;
-        decision.carry_out(mode, |weight| {
-            let wish = WeightWish {
-                plan: planning.id,
-                uid: asker.uid,
-                process,
-                weight: weight as u32,
-                until_ns: now_ns.saturating_add(lease_ns),
-                now_ns,
-            };
-            let (set, ended) = weights.hold(&target, wish)?;
-            before = ended;
-            Ok(set.into())
-        });
-        drop(weights);
-        self.mark(before.into_iter().collect());
-        let weight = decision.number().map(|weight| weight as u32);
-        let reason = match (&decision.outcome, weight) {
-            (DecisionOutcome::Done, _) => None,
-            (DecisionOutcome::DryRun, Some(weight)) => {
-                Some(format!("a dry run: it would be {weight}"))
-            }
-            (DecisionOutcome::Failed { reason } | DecisionOutcome::Deferred { reason }, _) => {
-                Some(reason.clone())
-            }
-            _ => Some("it was not set".into()),
-        };
-        Ok(GivenWeight {
-            weight: weight.filter(|_| reason.is_none()),
-            reason,
-            decision: Some(decision),
-        })
-    }
-
-    fn check_right(&self, asker: &RequestSender) -> Result<(), String> {
-        match self.config.weights {
-            WeightRights::Off => Err("weights are off (control.weights in the configuration)".into()),
-            WeightRights::Controllers if !asker.may_control => Err(
-                "a weight needs the right to control: ask by control.sock, or let the administrator set control.weights = \"everyone\""
-                    .into(),
-            ),
-            _ => Ok(()),
-        }
-    }
-
     fn keep(&self, planning: Planning<'_>, given: GivenWeight, uid: Option<u32>, now_ns: i64) {
         let Planning {
             id,
@@ -263,6 +173,7 @@ impl ControlShared {
             expected,
             plan,
             is_dry,
+            is_all_dry: _,
         } = planning;
         let ask = request.ask(expected.bandwidth);
         let made_ns = self.clock.now_ns();
@@ -288,6 +199,7 @@ impl ControlShared {
             read_bytes: self.trees.read_bytes(device),
             device: device.clone(),
             is_reported: false,
+            had_raised_weight: given.had_raised_weight,
         };
         self.readers().keep(uid, kept, now_ns);
     }
@@ -295,28 +207,37 @@ impl ControlShared {
     pub(super) fn report(&self, body: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
         let report = ReportRequest::parse(body)?;
         let id = report.decision;
-        let (device, read_before, predicted) = {
+        let (device, read_before, predicted, arm) = {
             let mut readers = self.readers();
             let plan = readers.plan(asker.uid, id).ok_or_else(|| unknown(id))?;
             if plan.is_reported {
                 return Err(wrong(format!("decision {id} was reported already")));
             }
             plan.is_reported = true;
-            (plan.device.clone(), plan.read_bytes, plan.predicted)
+            let known = (plan.device.clone(), plan.read_bytes, plan.predicted);
+            (known.0, known.1, known.2, plan.had_raised_weight)
         };
         let ended = self.weights().end(id, "the read was reported");
         let refusal = self.refusal(&report, &device, read_before);
         let now_ns = self.clock.monotonic_ns();
         let mut readers = self.readers();
+        let (mut finding, mut without) = (None, None);
         if let (None, Some(bandwidth)) = (&refusal, report.bandwidth()) {
             let reader = readers.device(asker.uid, &device.name, &self.config, now_ns);
             reader.observe(bandwidth);
+            without = reader.weights.without();
+            finding = arm.and_then(|had| reader.weights.observe(had, bandwidth, now_ns));
         }
         if let Some(plan) = readers.plan(asker.uid, id) {
             self.note(plan, &report, (predicted, refusal.as_deref()));
+            self.note_weight(plan, &report, without);
             if let (Some(weight), Some(reason)) = (plan.weight.as_mut(), ended) {
                 weight.revert(&reason);
             }
+        }
+        drop(readers);
+        if let Some(finding) = finding {
+            self.judge_weights(asker.uid, &device, &finding);
         }
         Ok(json!({ "decision": id, "measured": refusal.is_none(), "reason": refusal }))
     }
@@ -379,6 +300,22 @@ impl ControlShared {
     }
 }
 
+/// The plan of a pause: what the bound needs, and no probe.
+fn paused_plan(request: &PlanRequest, switched: &SwitchedMode) -> AugmentationPlan {
+    let mut policy = AugmentationPolicy::new(AugmentationConfig::learnt(TIER));
+    let plan = policy.plan(&request.ask(None));
+    AugmentationPlan {
+        probe: None,
+        reason: format!(
+            "{} of {} buckets: what the bound needs, since augmentation is {}",
+            plan.buckets,
+            request.buckets.len(),
+            switched.told()
+        ),
+        ..plan
+    }
+}
+
 impl PlanRequest {
     fn ask(&self, prediction: Option<BandwidthPrediction>) -> AugmentationRequest<'_> {
         AugmentationRequest {
@@ -392,7 +329,7 @@ impl PlanRequest {
 }
 
 impl Planning<'_> {
-    fn bytes(&self) -> PlannedBytes {
+    pub(super) fn bytes(&self) -> PlannedBytes {
         let all = self.request.buckets.iter();
         let all = all.fold(self.request.base_bytes, |sum, bucket| {
             sum.saturating_add(bucket.bytes)
@@ -413,7 +350,7 @@ impl Planning<'_> {
 
     /// The function of the weight. An urgency that is not known does not count: as 0 it would give
     /// most readers less than those that ask for nothing.
-    fn function(&self, target: &WeightTarget, bytes: &PlannedBytes) -> WeightFunction {
+    pub(super) fn function(&self, target: &WeightTarget, bytes: &PlannedBytes) -> WeightFunction {
         let urgency = f64::from(u8::from(self.urgency(bytes).is_some()));
         let coefficients = WeightParts {
             priority: 2.0 + urgency,
@@ -424,7 +361,7 @@ impl Planning<'_> {
         WeightFunction::new(target.range, bytes.bytes_max).with_coefficients(coefficients)
     }
 
-    fn inputs(&self, bytes: &PlannedBytes) -> WeightInputs {
+    pub(super) fn inputs(&self, bytes: &PlannedBytes) -> WeightInputs {
         WeightInputs {
             priority: self.request.priority,
             bytes: bytes.bytes,

@@ -5,14 +5,18 @@
 //! plans of its sender alone; and one user's decisions do not push out those of another, unless
 //! that one has the most of all.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use barograph_control::{AugmentationConfig, AugmentationPolicy, BandwidthPrediction, Decision};
+use barograph_control::{
+    AugmentationConfig, AugmentationPolicy, BandwidthPrediction, Decision, DecisionOutcome,
+    WeightEffect,
+};
 use barograph_model::{ControlFault, ControlFaultKind, NS_PER_S};
 
 use super::config::ControlConfig;
 use super::device::FoundDevice;
 use super::request::TIER;
+use crate::decisions::{DecisionTally, KeptDecision};
 
 /// Most users of whom something is known; the one that was seen least recently is forgotten.
 const USERS_MAX: usize = 64;
@@ -47,12 +51,16 @@ pub(super) struct PlannedRead {
     /// What the kernel had read from the device when the plan was made.
     pub read_bytes: Option<u64>,
     pub is_reported: bool,
+    /// What the read is in the comparison of raised weights; `None` if nothing.
+    pub had_raised_weight: Option<bool>,
 }
 
 /// The policy of one device and what one user has measured there.
 #[derive(Debug)]
 pub(super) struct DeviceReader {
     pub policy: AugmentationPolicy,
+    /// Whether raised weights make the user's reads faster.
+    pub weights: WeightEffect,
     measured: VecDeque<f64>,
     used_ns: i64,
 }
@@ -80,7 +88,12 @@ pub(super) struct ReaderCounts {
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     users: BTreeMap<Option<u32>, User>,
-    last_id: u64,
+    /// What became of decisions that are forgotten, by their controllers.
+    forgotten: BTreeMap<String, DecisionTally>,
+    /// Numbers of the plans that have changed since they were taken for the archive.
+    changed: BTreeSet<u64>,
+    /// Plans that were forgotten before.
+    pub unarchived: u64,
     pub counts: ReaderCounts,
     /// Changes of decisions so far.
     pub changes: u64,
@@ -107,12 +120,6 @@ impl Readers {
         Ok(())
     }
 
-    /// The number of the next decision.
-    pub(super) fn next_id(&mut self) -> u64 {
-        self.last_id += 1;
-        self.last_id
-    }
-
     /// The policy and the measurements of a user on a device.
     pub(super) fn device(
         &mut self,
@@ -137,6 +144,7 @@ impl Readers {
             };
             DeviceReader {
                 policy: AugmentationPolicy::new(config),
+                weights: WeightEffect::default(),
                 measured: VecDeque::new(),
                 used_ns: now_ns,
             }
@@ -148,34 +156,93 @@ impl Readers {
     /// Keeps a plan.
     pub(super) fn keep(&mut self, uid: Option<u32>, plan: PlannedRead, now_ns: i64) {
         self.changes += 1;
+        self.changed.insert(plan.augmentation.id);
         let plans = &mut self.user(uid, now_ns).plans;
         plans.push_back(plan);
-        if plans.len() > DECISIONS_OF_USER_MAX {
-            plans.pop_front();
-            self.counts.forgotten_decisions += 1;
-        }
+        let is_too_many = plans.len() > DECISIONS_OF_USER_MAX;
+        let oldest = is_too_many.then(|| plans.pop_front()).flatten();
+        self.forget(oldest);
         let all: usize = self.users.values().map(|user| user.plans.len()).sum();
         if all > DECISIONS_MAX {
             let most = self.users.values_mut().max_by_key(|user| user.plans.len());
-            if most.and_then(|user| user.plans.pop_front()).is_some() {
-                self.counts.forgotten_decisions += 1;
+            let oldest = most.and_then(|user| user.plans.pop_front());
+            self.forget(oldest);
+        }
+    }
+
+    /// Counts plans that are not kept any more.
+    fn forget(&mut self, plans: impl IntoIterator<Item = PlannedRead>) {
+        for plan in plans {
+            self.counts.forgotten_decisions += 1;
+            self.unarchived += u64::from(self.changed.remove(&plan.augmentation.id));
+            for decision in plan.decisions() {
+                let tally = self.forgotten.entry(decision.controller.clone());
+                tally.or_default().count(decision);
             }
         }
     }
 
+    /// Takes the decisions that have changed since the last call.
+    pub(super) fn take_changed(&mut self) -> Vec<KeptDecision> {
+        let changed = std::mem::take(&mut self.changed);
+        let plans = self.plans(None);
+        let plans = plans.filter(|(_, plan)| changed.contains(&plan.augmentation.id));
+        plans.flat_map(|(uid, plan)| plan.kept(uid)).collect()
+    }
+
+    /// What a controller has decided.
+    pub(super) fn tally(&self, controller: &str) -> DecisionTally {
+        let mut tally = self.forgotten.get(controller).cloned().unwrap_or_default();
+        let decisions = self.plans(None).flat_map(|(_, plan)| plan.decisions());
+        decisions
+            .filter(|decision| decision.controller == controller)
+            .for_each(|decision| tally.count(decision));
+        tally
+    }
+
+    /// The plans of a user on a device that have a weight.
+    pub(super) fn weighed(&self, uid: Option<u32>, device: &str) -> Vec<u64> {
+        let is_weighed = |plan: &PlannedRead| {
+            let weight = plan.weight.as_ref();
+            weight.is_some_and(|weight| weight.outcome == DecisionOutcome::Done)
+        };
+        let plans = self.plans(Some(uid));
+        let plans = plans.filter(|(_, plan)| plan.device.name == device && is_weighed(plan));
+        plans.map(|(_, plan)| plan.augmentation.id).collect()
+    }
+
+    /// What is known of each user on each device.
+    pub(super) fn devices(&self) -> impl Iterator<Item = (Option<u32>, &String, &DeviceReader)> {
+        let users = self.users.iter();
+        users.flat_map(|(uid, user)| user.devices.iter().map(|(name, it)| (*uid, name, it)))
+    }
+
+    /// Ends all that is held off; returns whether there was something.
+    pub(super) fn end_hold_off(&mut self, now_ns: i64) -> bool {
+        let devices = self
+            .users
+            .values_mut()
+            .flat_map(|user| user.devices.values_mut());
+        let held = devices.filter(|it| it.weights.held_until(now_ns).is_some());
+        held.map(|it| it.weights = WeightEffect::default()).count() > 0
+    }
+
     /// A plan of a user, by its number.
     pub(super) fn plan(&mut self, uid: Option<u32>, id: u64) -> Option<&mut PlannedRead> {
-        self.changes += 1;
         let plans = &mut self.users.get_mut(&uid)?.plans;
-        plans.iter_mut().rev().find(|it| it.augmentation.id == id)
+        let found = plans.iter_mut().rev().find(|it| it.augmentation.id == id)?;
+        self.changes += 1;
+        self.changed.insert(id);
+        Some(found)
     }
 
     /// A plan of any user, by its number.
     pub(super) fn plan_of_all(&mut self, id: u64) -> Option<&mut PlannedRead> {
+        let mut plans = self.users.values_mut().flat_map(|user| &mut user.plans);
+        let found = plans.find(|it| it.augmentation.id == id)?;
         self.changes += 1;
-        let plans = self.users.values_mut().flat_map(|user| &mut user.plans);
-        let mut plans = plans.filter(|it| it.augmentation.id == id);
-        plans.next()
+        self.changed.insert(id);
+        Some(found)
     }
 
     /// All plans of a user, or of all users, with the user.
@@ -193,14 +260,33 @@ impl Readers {
             let oldest = self.users.iter().min_by_key(|(_, user)| user.seen_ns);
             if let Some(oldest) = oldest.map(|(uid, _)| *uid) {
                 let gone = self.users.remove(&oldest);
-                let plans = gone.map_or(0, |user| user.plans.len() as u64);
                 self.counts.forgotten_users += 1;
-                self.counts.forgotten_decisions += plans;
+                self.forget(gone.into_iter().flat_map(|user| user.plans));
             }
         }
         let user = self.users.entry(uid).or_default();
         user.seen_ns = now_ns;
         user
+    }
+}
+
+impl PlannedRead {
+    /// Its decisions.
+    pub(super) fn decisions(&self) -> impl Iterator<Item = &Decision> {
+        [Some(&self.augmentation), self.weight.as_ref()]
+            .into_iter()
+            .flatten()
+    }
+
+    /// Its decisions, with whom they are about.
+    pub(super) fn kept(&self, uid: Option<u32>) -> impl Iterator<Item = KeptDecision> {
+        self.decisions().map(move |decision| KeptDecision {
+            uid,
+            device: self.device.name.clone(),
+            label: self.label.clone(),
+            plan: self.augmentation.id,
+            decision: decision.clone(),
+        })
     }
 }
 
@@ -247,20 +333,30 @@ mod tests {
             predicted: None,
             read_bytes: None,
             is_reported: false,
+            had_raised_weight: None,
+        }
+    }
+
+    /// Numbers that ascend.
+    fn numbers() -> impl FnMut() -> u64 {
+        let mut last = 0;
+        move || {
+            last += 1;
+            last
         }
     }
 
     #[test]
     fn one_user_does_not_push_out_others() {
-        let mut readers = Readers::default();
+        let (mut readers, mut next_id) = (Readers::default(), numbers());
         for uid in 0..20 {
             for _ in 0..3 {
-                let id = readers.next_id();
+                let id = next_id();
                 readers.keep(Some(uid), plan(id), 0);
             }
         }
         for _ in 0..5_000 {
-            let id = readers.next_id();
+            let id = next_id();
             readers.keep(Some(100), plan(id), 1);
         }
         assert_eq!(readers.plans(Some(Some(7))).count(), 3);
@@ -277,7 +373,7 @@ mod tests {
 
     #[test]
     fn everything_of_users_is_bounded_and_counted() {
-        let mut readers = Readers::default();
+        let (mut readers, mut next_id) = (Readers::default(), numbers());
         for uid in 0..1_000 {
             for device in 0..40 {
                 readers.device(
@@ -288,7 +384,7 @@ mod tests {
                 );
             }
             for _ in 0..20 {
-                let id = readers.next_id();
+                let id = next_id();
                 readers.keep(Some(uid), plan(id), i64::from(uid));
             }
         }
@@ -301,6 +397,11 @@ mod tests {
         assert_eq!(counts.forgotten_devices, 1_000 * (40 - DEVICES_MAX as u64));
         let kept = readers.plans(None).count() as u64;
         assert_eq!(counts.forgotten_decisions + kept, 20_000);
+        assert_eq!(readers.unarchived, counts.forgotten_decisions);
+        let tally = readers.tally("augmentation");
+        assert_eq!(tally.outcomes, BTreeMap::from([("proposed", 20_000)]));
+        assert_eq!(readers.take_changed().len() as u64, kept);
+        assert_eq!(readers.take_changed(), []);
     }
 
     #[test]

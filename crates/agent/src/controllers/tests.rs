@@ -11,25 +11,26 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::control_events::ControlEvents;
+use crate::decisions::ControllerSwitches;
 use crate::io_schedules::{IoSchedules, ScheduleConfig};
 
 // Numbers that have no names on any machine.
-const USER: u32 = 3_000_001;
-const STRANGER: u32 = 3_000_002;
-const MB: f64 = 1e6;
+pub(super) const USER: u32 = 3_000_001;
+pub(super) const STRANGER: u32 = 3_000_002;
+pub(super) const MB: f64 = 1e6;
 const WEIGHT: &str = "sys/fs/cgroup/blkio/jobs/a/blkio.bfq.weight";
 
 /// A node with one disk, whose partition has the root file system, and one control group.
-struct Node {
+pub(super) struct Node {
     dir: TempDir,
-    clock: Arc<ManualClock>,
-    control: ControlShared,
-    steps: ControlSteps,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) control: ControlShared,
+    pub(super) steps: ControlSteps,
     readers: Vec<Child>,
 }
 
 impl Node {
-    fn new(config: &ControlConfig) -> Self {
+    pub(super) fn new(config: &ControlConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| {
             let path = dir.path().join(name);
@@ -68,11 +69,9 @@ impl Node {
         let run_dir = RunDir::new(dir.path().join("run"));
         let state_dir = dir.path().join("state");
         let places = (dir.path(), &*state_dir);
-        let schedules = IoSchedules::new(
-            &ScheduleConfig::default(),
-            &of_control,
-            ControlEvents::new(&of_control, 1),
-        );
+        let switches = ControllerSwitches::of_test(&state_dir, &of_control);
+        let told = (ControlEvents::new(&of_control, 1), switches);
+        let schedules = IoSchedules::new(&ScheduleConfig::default(), &of_control, told);
         let control = ControlShared::new(config, places, &run_dir, &of_control, schedules);
         Self {
             control,
@@ -83,17 +82,17 @@ impl Node {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn weight(&self) -> u32 {
+    pub(super) fn weight(&self) -> u32 {
         let text = fs::read_to_string(self.path(WEIGHT)).unwrap();
         text.trim().parse().unwrap()
     }
 
     /// A process of the user in the control group.
-    fn reader(&mut self, uid: u32) -> u32 {
+    pub(super) fn reader(&mut self, uid: u32) -> u32 {
         let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let pid = child.id();
         self.readers.push(child);
@@ -114,7 +113,12 @@ impl Node {
 
     /// A read of one second at a bandwidth, of bytes that came from the disk as a share; gives the
     /// plan and the answer to its report.
-    fn read(&self, asker: &RequestSender, bandwidth: f64, from_disk: f64) -> (Json, Json) {
+    pub(super) fn read(
+        &self,
+        asker: &RequestSender,
+        bandwidth: f64,
+        from_disk: f64,
+    ) -> (Json, Json) {
         let plan = self.control.plan(&field(), asker).unwrap();
         let stat = self.path("sys/block/sda/stat");
         let before: u64 = {
@@ -130,7 +134,7 @@ impl Node {
         (plan, told)
     }
 
-    fn rows(&self, asker: &RequestSender) -> Vec<DecisionsRow> {
+    pub(super) fn rows(&self, asker: &RequestSender) -> Vec<DecisionsRow> {
         let answer = self.control.decisions(&json!({}), asker).unwrap();
         serde_json::from_value(answer["decisions"].clone()).unwrap()
     }
@@ -146,7 +150,7 @@ impl Drop for Node {
 }
 
 /// A request for an array of ten buckets, of which the bound needs three.
-fn field() -> Json {
+pub(super) fn field() -> Json {
     let buckets: Vec<Json> = (0..10)
         .map(|at| json!({ "bytes": 10_000_000, "nrmse": 10_f64.powi(-at - 1) }))
         .collect();
@@ -156,7 +160,7 @@ fn field() -> Json {
     })
 }
 
-fn asker(uid: u32, pid: Option<u32>, may_control: bool) -> RequestSender {
+pub(super) fn asker(uid: u32, pid: Option<u32>, may_control: bool) -> RequestSender {
     RequestSender {
         uid: Some(uid),
         pid,

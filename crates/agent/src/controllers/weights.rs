@@ -7,11 +7,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use barograph_control::WeightRange;
 use barograph_control::cgroup::{
     BlockDevice, CgroupRoots, IoSetting, LeaseEnd, LeaseState, SetOutcome, WeightBackend,
     WeightJournal, WeightLease, probe_groups, recover,
 };
+use barograph_control::{Decision, WeightRange};
 use tracing::{info, warn};
 
 use super::device::{FoundDevice, KernelTrees};
@@ -41,6 +41,18 @@ pub(super) struct WeightWish {
     /// On the monotonic clock, as `now_ns`.
     pub until_ns: i64,
     pub now_ns: i64,
+}
+
+/// What came of the wish for a weight.
+#[derive(Default)]
+pub(super) struct GivenWeight {
+    pub weight: Option<u32>,
+    /// Why there is none.
+    pub reason: Option<String>,
+    pub decision: Option<Decision>,
+    /// Whether the read has a raised weight, or none so that reads with one are compared with it;
+    /// `None` if it is not compared.
+    pub had_raised_weight: Option<bool>,
 }
 
 /// A lease that has ended by itself, or that another plan has taken over.
@@ -223,6 +235,21 @@ impl Weights {
         found
     }
 
+    /// Ends all leases for now.
+    pub(super) fn end_all(&mut self, why: &str) -> Vec<EndedWeight> {
+        let held = std::mem::take(&mut self.held).into_iter();
+        let ended = held.map(|one| EndedWeight {
+            plan: one.plan,
+            reason: format!("{why}: {}", told(&one.lease.release())),
+        });
+        ended.collect()
+    }
+
+    /// The number of leases.
+    pub(super) fn count(&self) -> usize {
+        self.held.len()
+    }
+
     /// Whether there are leases, which have to be looked at.
     pub(super) fn is_held(&self) -> bool {
         !self.held.is_empty()
@@ -232,12 +259,7 @@ impl Weights {
     pub(super) fn close(&mut self) -> Vec<EndedWeight> {
         let why = "the agent is stopping";
         self.places = Err(why.into());
-        let held = std::mem::take(&mut self.held).into_iter();
-        let ended = held.map(|one| EndedWeight {
-            plan: one.plan,
-            reason: format!("{why}: {}", told(&one.lease.release())),
-        });
-        ended.collect()
+        self.end_all(why)
     }
 }
 

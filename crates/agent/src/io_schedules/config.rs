@@ -181,7 +181,8 @@ impl ScheduleConfig {
         volumes.map(|volume| volume.path.clone()).collect()
     }
 
-    fn lease_ns(&self) -> Result<i64, ConfigError> {
+    /// The time of a lease.
+    pub(super) fn lease_ns(&self) -> Result<i64, ConfigError> {
         let longest = LEASE_SECONDS_MAX;
         seconds("schedule.lease_seconds", self.lease_seconds, 1.0, longest)
     }

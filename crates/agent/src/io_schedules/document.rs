@@ -49,9 +49,10 @@ fn rows(schedules: &IoSchedules) -> Vec<(u32, IoPhasesRow)> {
     let times = RowTimes { ahead_ns };
     let open = desk.volumes.iter().flat_map(|volume| {
         let phases: Vec<VolumePhase<'_>> = volume.scheduler.phases().collect();
-        let reasons = Reasons::of(volume, &phases);
-        let row =
-            |phase: &VolumePhase<'_>| (phase.user, times.open(&desk, volume, phase, &reasons));
+        let is_granted =
+            |phase: &&VolumePhase<'_>| matches!(phase.state, PhaseState::Granted { .. });
+        let at_work = phases.iter().filter(is_granted).count();
+        let row = |phase: &VolumePhase<'_>| (phase.user, times.open(&desk, volume, phase, at_work));
         phases.iter().map(row).collect::<Vec<_>>()
     });
     let over = desk.volumes.iter().flat_map(|volume| {
@@ -62,37 +63,6 @@ fn rows(schedules: &IoSchedules) -> Vec<(u32, IoPhasesRow)> {
     over.sort_by_key(|(_, row)| std::cmp::Reverse(row.ended_ts));
     let relayed = times.relayed(&desk);
     open.chain(relayed).chain(over).collect()
-}
-
-/// Why phases of a volume may go on or wait.
-struct Reasons {
-    by: &'static str,
-    /// Applications at work.
-    at_work: usize,
-}
-
-impl Reasons {
-    fn of(volume: &Volume, phases: &[VolumePhase<'_>]) -> Self {
-        let is_granted =
-            |phase: &&VolumePhase<'_>| matches!(phase.state, PhaseState::Granted { .. });
-        Self {
-            by: volume.scheduler.scheduler().current().by,
-            at_work: phases.iter().filter(is_granted).count(),
-        }
-    }
-
-    fn text(&self, phase: &VolumePhase<'_>) -> String {
-        match phase.state {
-            PhaseState::Granted { .. } if phase.is_alone => {
-                "it went on without a grant, since it had waited for as long as it wanted to".into()
-            }
-            PhaseState::Granted { .. } if self.at_work > 1 => {
-                format!("by {}, beside {} more", self.by, self.at_work - 1)
-            }
-            PhaseState::Granted { .. } => format!("by {}", self.by),
-            _ => format!("by {}, {} before it", self.by, self.at_work),
-        }
-    }
 }
 
 struct RowTimes {
@@ -110,11 +80,12 @@ impl RowTimes {
         desk: &Desk,
         volume: &Volume,
         phase: &VolumePhase<'_>,
-        reasons: &Reasons,
+        at_work: usize,
     ) -> IoPhasesRow {
         let of = phase.phase;
         let ApplicationNames { application, job } = names(desk, phase.user, of.application);
         let (state, share) = match phase.state {
+            PhaseState::Waiting { .. } if volume.lets_all => ("alone", 0.0),
             PhaseState::Granted { share, .. } if phase.is_alone => ("alone", share),
             PhaseState::Granted { share, .. } => ("granted", share),
             _ => ("waiting", 0.0),
@@ -133,8 +104,8 @@ impl RowTimes {
             declared_bytes: of.bytes,
             done_bytes: of.bytes_done,
             period_s: of.period.map(|period| period.seconds),
-            policy: reasons.by.to_owned(),
-            reason: reasons.text(phase),
+            policy: volume.scheduler.scheduler().current().by.to_owned(),
+            reason: volume.reason(phase, at_work),
             ..IoPhasesRow::default()
         }
     }

@@ -201,6 +201,7 @@ impl IoSchedules {
                 priority: said.priority,
                 bytes: said.bytes,
                 done: said.bytes_done,
+                lease_ns: said.lease_ns,
             });
             batch.of.push((*id, *said));
         }
@@ -325,6 +326,7 @@ impl IoSchedules {
             priority: word.priority,
             bytes: word.bytes,
             bytes_done: word.done,
+            lease_ns: word.lease_ns,
         };
         let phase = word.phase;
         let id = MemberId { process, phase };
@@ -347,13 +349,11 @@ impl IoSchedules {
     /// Steps the schedulers of shared volumes; returns the time of the next step on the monotonic
     /// clock, and the answers that are new.
     pub(crate) fn lead_step(&self) -> (Option<i64>, Vec<(MemberId, MemberAnswer)>) {
-        let now_ns = self.clock.monotonic_ns();
+        let now = (self.clock.monotonic_ns(), self.clock.now_ns());
         let mut desk = self.desk();
-        let (mut next_ns, mut answers) = (None, Vec::new());
+        let next_ns = self.attend(&mut desk, now, true);
+        let mut answers = Vec::new();
         for volume in desk.volumes.iter_mut().filter(|it| it.is_shared) {
-            let step_ns = volume.scheduler.step(now_ns);
-            volume.tell(&self.events, now_ns);
-            next_ns = [next_ns, step_ns].into_iter().flatten().min();
             answers.extend(volume.scheduler.take_answers());
         }
         desk.changes += u64::from(!answers.is_empty());

@@ -1,18 +1,21 @@
-//! `baro control`: the decisions of controllers, as a list, and one of them explained in sentences;
-//! and the phases of I/O on scheduled volumes. Whoever may control sees those of all users, others
-//! see their own.
+//! `baro control`: the controllers of an agent and what they decide. `list`, `explain` and `switch`
+//! have the controllers themselves; decisions and phases of I/O are those of all users for who may
+//! control, and the own ones for others.
 
 mod events;
+mod explain;
+mod list;
 mod maps;
 mod phases;
 mod replay;
+mod switch;
 
 use anyhow::Context as _;
 use barograph_agent::DecisionsRow;
 use barograph_client::{AgentSocket, RunDir, SystemClock};
 use barograph_model::Clock as _;
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 use super::output::plain;
 use super::{Target, format, http, output};
@@ -20,6 +23,8 @@ use super::{Target, format, http, output};
 /// The paths to which requests go.
 const DECISIONS: &str = "/api/v1/control/decisions";
 const PHASES: &str = "/api/v1/control/phases";
+const LIST: &str = "/api/v1/control/list";
+const EXPLAIN: &str = "/api/v1/control/explain";
 
 /// Arguments of `baro control`.
 #[derive(Args)]
@@ -30,12 +35,27 @@ pub(super) struct Control {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// List the newest decisions: how much was to be read, with which I/O weight, and what came of
-    /// it
+    /// List the controllers of this agent: what each decides about, whether it is live, and what it
+    /// has decided
     #[command(visible_alias = "ls")]
+    List(list::Controllers),
+    /// Explain a decision, or what a controller would do now and why
+    ///
+    /// A decision has its inputs, what else was considered, the limits that cut it, and what was
+    /// expected and observed. Archived ones are explained as well.
+    #[command(alias = "show")]
+    Explain(explain::Explain),
+    /// List the newest decisions of all controllers, and what came of them
     Decisions(List),
-    /// Explain one decision: its inputs, what else was considered, and its effect
-    Show(One),
+    /// Have a controller decide nothing: who waits goes on, weights are given back, and readers
+    /// read what their error bounds need
+    Pause(switch::Pause),
+    /// End a pause, and what a controller holds off by itself
+    Resume(switch::Resume),
+    /// Have a controller decide and record without effect, or with effect again
+    DryRun(switch::DryRun),
+    /// Take one decision back, if it is in effect: a weight, or a grant to do I/O
+    Revert(switch::Revert),
     /// List the phases of I/O on scheduled volumes: who may do I/O, who waits, and why
     Phases(phases::Phases),
     /// List maps of servers and their epochs, or change one: add servers, or take some out
@@ -53,17 +73,12 @@ enum Verb {
 
 #[derive(Args)]
 struct List {
-    /// Most plans; each has a decision about its buckets, and may have one about a weight
+    /// Only those of this controller [default: all]
+    controller: Option<String>,
+    /// Most decisions; a plan of a read counts as one, and may have a decision about a weight as
+    /// well
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
     limit: u32,
-    #[command(flatten)]
-    target: Target,
-}
-
-#[derive(Args)]
-struct One {
-    /// Number of the decision, as `baro control decisions` has it
-    id: u64,
     #[command(flatten)]
     target: Target,
 }
@@ -72,8 +87,13 @@ impl Control {
     /// Runs the command.
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self.verb {
+            Verb::List(list) => list.run(),
+            Verb::Explain(explain) => explain.run(),
             Verb::Decisions(list) => list.run(),
-            Verb::Show(one) => one.run(),
+            Verb::Pause(pause) => pause.run(),
+            Verb::Resume(resume) => resume.run(),
+            Verb::DryRun(dry_run) => dry_run.run(),
+            Verb::Revert(revert) => revert.run(),
             Verb::Phases(phases) => phases.run(),
             Verb::Maps(maps) => maps.run(),
             Verb::Events(events) => events.run(),
@@ -109,7 +129,7 @@ pub(super) fn state_of_controllers(run_dir: &RunDir) -> String {
     format!(
         "\ncontrollers: {mode}; weights for {} (control.weights){refused}\n{}",
         text("weights"),
-        state_of_schedules(run_dir)
+        state_of_schedules(run_dir) + &list::state_of_modes(run_dir)
     )
 }
 
@@ -151,14 +171,15 @@ fn rows(answer: &Json) -> anyhow::Result<Vec<DecisionsRow>> {
 impl List {
     fn run(self) -> anyhow::Result<()> {
         let run_dir = self.target.run_dir();
-        let answer = ask(&run_dir, DECISIONS, &json!({ "limit": self.limit }))?;
+        let body = json!({ "limit": self.limit, "controller": self.controller });
+        let answer = ask(&run_dir, DECISIONS, &body)?;
         if self.target.json {
             return output::print_json(&answer["decisions"]);
         }
         let rows = rows(&answer)?;
         if rows.is_empty() {
             return output::print(
-                "no decisions: no reader of arrays has asked yet (docs/guide/control.md says how they do)\n",
+                "no decisions: no reader of arrays has asked, and no program has begun a phase of I/O on a scheduled volume (docs/guide/control.md)\n",
             );
         }
         let now_ns = SystemClock::new().now_ns();
@@ -170,9 +191,9 @@ impl List {
                 row.user.clone(),
                 row.device.clone(),
                 row.label.clone(),
-                value(&row.value),
+                explain::value(&row.value),
                 row.outcome.clone(),
-                effect(row).unwrap_or_else(|| "-".into()),
+                explain::effect(row).unwrap_or_else(|| "-".into()),
             ]
         };
         let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
@@ -191,113 +212,5 @@ impl List {
             &[0, 6],
             &cells,
         )
-    }
-}
-
-impl One {
-    fn run(self) -> anyhow::Result<()> {
-        let run_dir = self.target.run_dir();
-        let answer = ask(&run_dir, DECISIONS, &json!({ "id": self.id }))?;
-        if self.target.json {
-            return output::print_json(&answer["decisions"]);
-        }
-        let now_ns = SystemClock::new().now_ns();
-        let rows = rows(&answer)?;
-        let pages: Vec<String> = rows.iter().map(|row| page(row, now_ns)).collect();
-        output::print(&pages.join("\n"))
-    }
-}
-
-/// A decision in sentences.
-fn page(row: &DecisionsRow, now_ns: i64) -> String {
-    let age = format::age(now_ns.saturating_sub(row.made_ts));
-    let (user, device, label, subject) = (
-        plain(&row.user),
-        plain(&row.device),
-        plain(&row.label),
-        plain(&row.subject),
-    );
-    let what = match &*row.controller {
-        "augmentation" => format!("reads {} buckets of {label:?}", value(&row.value)),
-        "weight" => format!(
-            "sets the I/O weight of control group {subject} to {}",
-            value(&row.value)
-        ),
-        other => format!("{}: {}", plain(other), value(&row.value)),
-    };
-    let mut page = format!(
-        "decision {} on {device} for user {user}, {age} ago: {what}\n  why      {}\n",
-        row.id,
-        plain(&row.reason)
-    );
-    let mut line = |head: &str, text: String| page += &format!("  {head:<8} {text}\n");
-    let inputs = row.inputs.iter();
-    let inputs: Vec<String> = inputs
-        .map(|(name, it)| format!("{} = {}", plain(name), value(it)))
-        .collect();
-    line("inputs", inputs.join(", "));
-    for alternative in &row.alternatives {
-        let text = |name: &str| plain(alternative[name].as_str().unwrap_or_default()).into_owned();
-        line(
-            "instead",
-            format!("{} (not chosen: {})", text("what"), text("why_not")),
-        );
-    }
-    for limit in &row.limits {
-        line(
-            "limit",
-            format!(
-                "{} made {} of {}",
-                value(&limit["limit"]),
-                value(&limit["after"]),
-                value(&limit["before"])
-            ),
-        );
-    }
-    let outcome = match &*row.outcome {
-        "proposed" => "the reader was told; it has not reported yet",
-        "dry_run" => "nothing was done: a dry run",
-        "done" => "it was carried out",
-        "deferred" => "it was put off",
-        "failed" => "it could not be carried out",
-        "reverted" => "it was carried out and taken back",
-        other => other,
-    };
-    let reason = match &*row.outcome_reason {
-        "" => String::new(),
-        reason => format!(": {}", plain(reason)),
-    };
-    line("outcome", format!("{}{reason}", plain(outcome)));
-    if let Some(effect) = effect(row) {
-        line("effect", effect);
-    }
-    if row.dropped > 0 {
-        line("left out", format!("{} more", row.dropped));
-    }
-    page
-}
-
-/// What was observed after a decision; `None` if nothing was.
-fn effect(row: &DecisionsRow) -> Option<String> {
-    let effect: &Map<String, Json> = row.effect.as_ref()?.as_object()?;
-    let rate = |name: &str| match effect.get(name).and_then(Json::as_f64) {
-        Some(rate) => format::number(rate, "bytes/s"),
-        None => "nothing".to_owned(),
-    };
-    Some(format!(
-        "predicted {}, reported {}",
-        rate("before"),
-        rate("after")
-    ))
-}
-
-fn value(value: &Json) -> String {
-    match value {
-        Json::String(text) => plain(text).into_owned(),
-        // Whole numbers without a point: numbers of buckets and bytes.
-        Json::Number(number) => number
-            .as_f64()
-            .map_or_else(|| number.to_string(), |it| it.to_string()),
-        other => other.to_string(),
     }
 }

@@ -87,6 +87,20 @@ pub enum BeginRefusal {
     TooMany,
 }
 
+/// Why a grant is not taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TakeBackRefusal {
+    /// The phase has ended, or waits.
+    #[error("the phase has no grant any more")]
+    NoGrant,
+    /// It never says during a phase how far it is, so it does not look whether it may go on.
+    #[error("the program does not stop within a phase: it never says how far it is (`step`)")]
+    NeverStops,
+    /// Nobody waits for it.
+    #[error("no other phase of the volume waits, so it would have its grant again at once")]
+    NobodyWaits,
+}
+
 /// What a phase may do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PhaseState {
@@ -133,6 +147,8 @@ struct Held {
     is_starved: bool,
     /// Whether it stops when its grant is taken away.
     yields: bool,
+    /// Whether its grant was taken back: others are served first, until one of them has ended.
+    is_put_back: bool,
 }
 
 /// The scheduler of one storage.
@@ -230,6 +246,7 @@ impl IoScheduler {
             is_alone: false,
             is_starved: false,
             yields: begin.yields,
+            is_put_back: false,
         };
         self.phases.insert(id, held);
         self.change(now_ns);
@@ -266,6 +283,35 @@ impl IoScheduler {
         if let Some(held) = self.phases.get_mut(&id) {
             held.yields = true;
         }
+    }
+
+    /// Takes a grant back: the phase waits from its next word on, until another phase has ended.
+    ///
+    /// # Errors
+    ///
+    /// The phase goes on.
+    pub fn take_back(&mut self, id: u64, now_ns: i64) -> Result<(), TakeBackRefusal> {
+        let is_waiting = |held: &&Held| held.phase.granted_ns.is_none();
+        let others_wait = self.phases.values().any(|held| is_waiting(&held));
+        let held = self.phases.get_mut(&id).filter(|it| !is_waiting(&&**it));
+        let held = held.ok_or(TakeBackRefusal::NoGrant)?;
+        if !held.yields || held.is_alone {
+            return Err(TakeBackRefusal::NeverStops);
+        }
+        if !others_wait {
+            return Err(TakeBackRefusal::NobodyWaits);
+        }
+        held.is_put_back = true;
+        held.is_starved = false;
+        self.change(now_ns);
+        Ok(())
+    }
+
+    /// Lets phases be served in their own order again whose grants were taken back.
+    fn forget_put_back(&mut self) {
+        self.phases
+            .values_mut()
+            .for_each(|held| held.is_put_back = false);
     }
 
     /// What is known of a phase.
@@ -306,6 +352,7 @@ impl IoScheduler {
             return;
         };
         self.counts.ended += 1;
+        self.forget_put_back();
         let alone_s = held.phase.bytes_done.max(bytes_done) as f64 / self.config.bandwidth;
         let history = self.history((held.user, held.phase.application), now_ns);
         history.end(seconds(now_ns), alone_s);
@@ -318,6 +365,9 @@ impl IoScheduler {
         self.phases.retain(|_, held| held.until_ns > now_ns);
         let expired = before - self.phases.len();
         self.counts.expired += expired as u64;
+        if expired > 0 {
+            self.forget_put_back();
+        }
         let is_due = self
             .plan
             .until_ns
@@ -354,11 +404,8 @@ impl IoScheduler {
     fn replan(&mut self, now_ns: i64) {
         self.is_stale = false;
         self.plans += 1;
-        let phases: Vec<IoPhase> = self
-            .phases
-            .values()
-            .map(|held| held.phase.clone())
-            .collect();
+        let others = self.phases.values().filter(|held| !held.is_put_back);
+        let phases: Vec<IoPhase> = others.map(|held| held.phase.clone()).collect();
         let plan = self.config.policy.plan(&ScheduleState {
             now_ns,
             bandwidth: self.config.bandwidth,

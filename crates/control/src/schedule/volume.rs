@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
     BeginRefusal, IoPhase, IoScheduler, PhaseBegin, PhaseState, SchedulerConfig, SchedulerCounts,
+    TakeBackRefusal,
 };
 
 /// A phase of I/O of a process.
@@ -67,7 +68,7 @@ pub enum MemberAnswer {
         /// The share of the storage of its application.
         share: f64,
     },
-    /// It is not scheduled, since there are too many.
+    /// It is not scheduled, since there are too many, or since nobody is at present.
     Unscheduled,
 }
 
@@ -159,6 +160,8 @@ pub struct VolumeScheduler {
     refused: u64,
     /// The number of the plan whose answers were noted; `None` after a report.
     answered: Option<u64>,
+    /// Whether all do I/O at once, whatever the plan says.
+    lets_all: bool,
 }
 
 /// The bounds on processes at work in a volume.
@@ -189,6 +192,7 @@ impl VolumeScheduler {
             ended: VecDeque::new(),
             refused: 0,
             answered: None,
+            lets_all: false,
         }
     }
 
@@ -209,6 +213,39 @@ impl VolumeScheduler {
     /// The scheduler of the phases of applications.
     pub fn scheduler(&self) -> &IoScheduler {
         &self.scheduler
+    }
+
+    /// Lets all do I/O at once from the next step on, and goes on to plan; or gives turns again.
+    /// Who does I/O then, against the plan, is served beside it until it ends.
+    pub fn let_all(&mut self, lets_all: bool, now_ns: i64) {
+        if std::mem::replace(&mut self.lets_all, lets_all) == lets_all {
+            return;
+        }
+        self.answered = None;
+        if lets_all {
+            return;
+        }
+        // Who has only just begun was not let go yet.
+        let let_go = self.members.values();
+        let let_go = let_go.filter(|it| it.answered == Some(MemberAnswer::Unscheduled));
+        for id in let_go.map(|member| member.phase).collect::<BTreeSet<u64>>() {
+            let is_waiting = matches!(self.scheduler.state(id), PhaseState::Waiting { .. });
+            if let Some(group) = self.groups.get_mut(&id).filter(|_| is_waiting) {
+                group.is_alone = true;
+                let done = group.bytes_done;
+                self.scheduler.renew(id, done, true, now_ns);
+            }
+        }
+    }
+
+    /// Takes a grant back, as [`IoScheduler::take_back`] does.
+    ///
+    /// # Errors
+    ///
+    /// The phase goes on.
+    pub fn take_back(&mut self, phase: u64, now_ns: i64) -> Result<(), TakeBackRefusal> {
+        self.answered = None;
+        self.scheduler.take_back(phase, now_ns)
     }
 
     /// Takes in a report of a process.
@@ -361,7 +398,8 @@ impl VolumeScheduler {
                 false
             }
         };
-        let is_alone = report.stage == MemberStage::Alone;
+        // Where all may, this is no word against the plan.
+        let is_alone = report.stage == MemberStage::Alone && !self.lets_all;
         if yields {
             self.scheduler.set_yields(phase);
         }
@@ -481,13 +519,20 @@ impl VolumeScheduler {
     fn answer(&mut self, now_ns: i64) {
         for (id, group) in &mut self.groups {
             let is_granted = matches!(self.scheduler.state(*id), PhaseState::Granted { .. });
-            if is_granted && group.started_ns.is_none() {
+            if (is_granted || self.lets_all) && group.started_ns.is_none() {
                 group.started_ns = Some(now_ns);
             }
         }
         let mut gone = Vec::new();
         for (id, member) in &mut self.members {
             let answer = match self.scheduler.state(member.phase) {
+                PhaseState::Granted { .. } | PhaseState::Waiting { .. } if self.lets_all => {
+                    // Who has a grant goes on with it.
+                    match member.answered {
+                        Some(go @ MemberAnswer::Go { .. }) => go,
+                        _ => MemberAnswer::Unscheduled,
+                    }
+                }
                 PhaseState::Granted { share, .. } => MemberAnswer::Go { share },
                 PhaseState::Waiting { .. } => MemberAnswer::Wait,
                 PhaseState::Unknown => {

@@ -2,7 +2,7 @@
 
 use barograph_control::{
     MemberAnswer, MemberBounds, MemberId, MemberReport, MemberStage, SchedulePolicy,
-    SchedulerConfig, VolumeScheduler,
+    SchedulerConfig, TakeBackRefusal, VolumeScheduler,
 };
 use proptest::prelude::*;
 
@@ -272,4 +272,78 @@ proptest! {
         prop_assert_eq!(volume.phases().count(), 0);
         prop_assert_eq!(volume.step(now_ns), None);
     }
+}
+
+#[test]
+fn all_are_let_go_and_turns_begin_again_beside_who_is_at_work() {
+    let mut volume = volume(SchedulePolicy::Fcfs);
+    let waits = |application| report(application, MemberStage::Waiting);
+    let alone = |application| report(application, MemberStage::Alone);
+    let unscheduled = MemberAnswer::Unscheduled;
+    volume.report(id(1, 1), &waits(1), 0);
+    volume.report(id(2, 1), &waits(2), 0);
+    volume.take_answers();
+    volume.let_all(true, S);
+    volume.step(S);
+    // Who waits is let go; who has a grant goes on.
+    assert_eq!(volume.take_answers(), [(id(2, 1), unscheduled)]);
+    volume.report(id(2, 1), &alone(2), S);
+    volume.report(id(3, 1), &waits(3), 2 * S);
+    assert_eq!(volume.take_answers(), [(id(3, 1), unscheduled)]);
+    volume.report(id(3, 1), &alone(3), 2 * S);
+    assert_eq!(volume.counts().went_alone, 0, "nobody went against a plan");
+    // Twice changes nothing.
+    volume.let_all(true, 2 * S);
+    volume.step(2 * S);
+    assert_eq!(volume.take_answers(), []);
+    // Who has only just begun waits.
+    volume.0.report(id(4, 1), &waits(4), 3 * S);
+    volume.let_all(false, 3 * S);
+    volume.step(3 * S);
+    let told = volume.take_answers();
+    let wait = MemberAnswer::Wait;
+    assert!(told.contains(&(id(4, 1), wait)), "{told:?}");
+    assert_eq!(volume.counts().went_alone, 2);
+    for process in 1..=3 {
+        volume.leave(process, 4 * S);
+    }
+    assert_eq!(volume.take_answers().pop(), Some((id(4, 1), GO)));
+    let started: Vec<_> = volume.ended().map(|it| it.started_ns).collect();
+    assert_eq!(started, [Some(0), Some(S), Some(2 * S)]);
+}
+
+#[test]
+fn a_grant_is_taken_back_where_the_program_stops_and_somebody_waits() {
+    let mut volume = volume(SchedulePolicy::Fcfs);
+    let with = |application, stage, bytes_done| MemberReport {
+        bytes_done,
+        ..report(application, stage)
+    };
+    let phase_of = |volume: &Stepped, application| {
+        let mut phases = volume.phases();
+        let found = phases.find(|it| it.phase.application == application);
+        found.unwrap().phase.id
+    };
+    volume.report(id(1, 1), &with(1, MemberStage::Waiting, 0), 0);
+    volume.report(id(1, 1), &with(1, MemberStage::Granted, 0), 0);
+    let first = phase_of(&volume, 1);
+    assert_eq!(volume.take_back(4_711, 0), Err(TakeBackRefusal::NoGrant));
+    assert_eq!(volume.take_back(first, 0), Err(TakeBackRefusal::NeverStops));
+    volume.report(id(1, 1), &with(1, MemberStage::Granted, MB), S);
+    assert_eq!(
+        volume.take_back(first, S),
+        Err(TakeBackRefusal::NobodyWaits)
+    );
+    volume.report(id(2, 1), &with(2, MemberStage::Waiting, 0), S);
+    let second = phase_of(&volume, 2);
+    assert_eq!(volume.take_back(second, S), Err(TakeBackRefusal::NoGrant));
+    volume.take_answers();
+    assert_eq!(volume.take_back(first, 2 * S), Ok(()));
+    volume.step(2 * S);
+    let wait = MemberAnswer::Wait;
+    assert_eq!(volume.take_answers(), [(id(1, 1), wait), (id(2, 1), GO)]);
+    // It is first again when another one has ended.
+    volume.report(id(3, 1), &with(3, MemberStage::Waiting, 0), 3 * S);
+    volume.report(id(2, 1), &with(2, MemberStage::Ended, MB), 4 * S);
+    assert!(volume.take_answers().contains(&(id(1, 1), GO)));
 }

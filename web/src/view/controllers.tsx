@@ -1,0 +1,148 @@
+// The controllers of this agent: what each does at present, with the means to pause it, and what all of
+// them decided last. It needs the control right, as everything here that tells what users do.
+
+import { control, controlled, loader, Note, now, refusal, signal, useEffect } from "../shared";
+import { actsOf, controllersOf, decidedOf } from "../data/controllers";
+import type { Controller, Decided } from "../data/controllers";
+import type { Row } from "../data/publications";
+import { Decisions } from "./decisions";
+import { Phases } from "./phases";
+import { duration } from "../text/format";
+import { harmless } from "../text/harmless";
+
+const EVERY_MS = 3_000;
+const DECIDED_MAX = 100;
+const LISTED_MAX = 16;
+/** Stretch of time that is drawn. */
+const DRAWN_MS = 300_000;
+const WIDTH = 600;
+const LANE = 17;
+
+const list = signal<readonly Controller[]>([]);
+const decided = signal<readonly Decided[]>([]);
+const fault = signal("");
+const refused = signal("");
+
+const load = loader(async () => {
+  const is = control.value !== "";
+  list.value = is ? controllersOf((await controlled("list", {}))["controllers"] as readonly Row[]) : [];
+  decided.value = is ? decidedOf((await controlled("decisions", { limit: DECIDED_MAX }))["decisions"] as readonly Row[]) : [];
+}, fault);
+
+async function act(what: string, body: object): Promise<void> {
+  refused.value = "";
+  try {
+    await controlled(what, body);
+  } catch (error) {
+    refused.value = refusal(error);
+  }
+  await load();
+}
+
+export function Controllers() {
+  useEffect(() => {
+    void load();
+    const timer = setInterval(() => document.hidden || void load(), EVERY_MS);
+    return () => clearInterval(timer);
+  }, [control.value]);
+  if (control.value === "") return null;
+  return (
+    <>
+      {fault.value !== "" && <Note bad>Controllers: {fault.value}</Note>}
+      {list.value.length > 0 && <All />}
+      <Phases />
+      <Decisions />
+    </>
+  );
+}
+
+function All() {
+  return (
+    <section class="controllers" aria-label="Controllers">
+      <h2>What controls storage here.</h2>
+      <Table name="Controllers" heads={["controller", "mode", "decisions", "last", ""]}>
+        {list.value.map((one) => <ControllerRow key={one.name} one={one} />)}
+      </Table>
+      {refused.value !== "" && <Note bad>{refused.value}</Note>}
+      {decided.value.length > 0 && (
+        <>
+          <TimeLine />
+          <Table name="Decisions of all controllers" heads={["decision", "of", "for", "value", "outcome", "expected → observed", "why"]}>
+            {decided.value.slice(0, LISTED_MAX).map((one) => <DecidedRow key={one.id} one={one} />)}
+          </Table>
+        </>
+      )}
+    </section>
+  );
+}
+
+function Table({ name, heads, children }: { name: string; heads: readonly string[]; children: preact.ComponentChildren }) {
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={name}>
+      <table class="sources">
+        <thead><tr>{heads.map((head) => <th key={head} scope="col">{head}</th>)}</tr></thead>
+        <tbody>{children}</tbody>
+      </table>
+    </div>
+  );
+}
+
+const ago = (at: number): string => (Number.isNaN(at) ? "–" : `${duration(now() - at)} ago`);
+
+function ControllerRow({ one }: { one: Controller }) {
+  const { name, about, mode, by, reason, until, last, decisions } = one;
+  return (
+    <tr>
+      <th scope="row" class="path">{harmless(name)} <span class="sub">{harmless(about)}</span></th>
+      <td class="sees">
+        {mode.replace("_", " ")}
+        {by !== "" && ` by ${harmless(by)}`}
+        {until > now() && `, for ${duration(until - now())} more`}
+        {reason !== "" && `: ${harmless(reason)}`}
+      </td>
+      <td class="num">{decisions}</td>
+      <td class="num">{ago(last)}</td>
+      <td class="acts">
+        {actsOf(one).map(([what, label, body]) => <button key={what} type="button" aria-label={`${label}: ${name}`} onClick={() => void act(what, body)}>{label}</button>)}
+      </td>
+    </tr>
+  );
+}
+
+function DecidedRow({ one: { id, at, controller, user, about, value, outcome, reason, effect } }: { one: Decided }) {
+  return (
+    <tr>
+      <th scope="row" class="path">{id} <span class="sub">{ago(at)}</span></th>
+      <td>{harmless(controller)}</td>
+      <td class="path">{harmless(about)} <span class="sub">{harmless(user)}</span></td>
+      <td>{harmless(value)}</td>
+      <td>{outcome.replace("_", " ")}</td>
+      <td class="num">{effect || "–"}</td>
+      <td class="sees">{harmless(reason)}</td>
+    </tr>
+  );
+}
+
+/** A mark for each decision, in a lane for each controller: low where nothing was done. */
+function TimeLine() {
+  const until = now();
+  const all = decided.value.filter(({ at }) => at > until - DRAWN_MS);
+  const lanes = [...new Set(all.map(({ controller }) => controller))].sort();
+  if (lanes.length === 0) return null;
+  const height = lanes.length * LANE + 10;
+  return (
+    <svg viewBox={`0 0 ${WIDTH} ${height}`} width="100%" style={{ maxWidth: `${WIDTH * 1.6}px`, display: "block" }} role="img" aria-label={`${all.length} decisions of ${lanes.length} controllers in the last ${duration(DRAWN_MS)}`}>
+      {lanes.map((name, lane) => (
+        <g key={name}>
+          <path d={`M0 ${lane * LANE + 14.5}H${WIDTH}`} stroke="var(--muted)" stroke-width="0.4" />
+          {all.filter(({ controller }) => controller === name).map(({ id, at, outcome }) => {
+            const isDone = outcome === "done" || outcome === "reverted";
+            return <rect key={id} x={(((at - until + DRAWN_MS) / DRAWN_MS) * WIDTH).toFixed(1)} y={lane * LANE + (isDone ? 7 : 11)} width="1" height={isDone ? 7 : 3} fill={isDone ? "var(--read)" : "var(--write)"} />;
+          })}
+          <text x="0" y={lane * LANE + 5.5} font-size="5.5" fill="var(--muted)">{harmless(name)}</text>
+        </g>
+      ))}
+      <text x="0" y={height - 2} font-size="6" fill="var(--muted)">the last {duration(DRAWN_MS)}; high: carried out, low: not</text>
+    </svg>
+  );
+}
