@@ -344,6 +344,25 @@ impl Producer {
         }
     }
 
+    /// Whether an epoch is prepared, so that the agent waits for the end of operations.
+    ///
+    /// It is asked when none is left, and without a copy of the other words: a word that is being
+    /// stored meanwhile does not matter, since the agent reads the counts after it.
+    #[inline]
+    pub fn is_drain_awaited(&self, slot: u8) -> bool {
+        let words = self.slot_words(slot, map_slot::TOLD, TOLD_WORDS);
+        words.is_some_and(|words| {
+            words[1].load(Ordering::Relaxed) > words[2].load(Ordering::Relaxed)
+        })
+    }
+
+    /// The fence that is told, for the end of a request; as in [`Self::is_drain_awaited`].
+    #[inline]
+    pub fn told_fence(&self, slot: u8) -> u64 {
+        let words = self.slot_words(slot, map_slot::TOLD, TOLD_WORDS);
+        words.map_or(0, |words| words[3].load(Ordering::Relaxed))
+    }
+
     /// Counts the end of an operation. Returns how many are left.
     #[inline]
     pub fn uncount_operation(&self, slot: u8) -> u64 {
@@ -352,6 +371,8 @@ impl Producer {
         };
         let left = |running: u64| running.checked_sub(1);
         let before = running.fetch_update(Ordering::SeqCst, Ordering::Relaxed, left);
+        // Before what is told is looked at, as at the beginning.
+        fence(Ordering::SeqCst);
         before.map_or(0, |before| before - 1)
     }
 
@@ -388,6 +409,7 @@ impl Producer {
         let word = words.get(usize::from(request.0))?;
         let left = |word: u64| (word & COUNT_MASK > 0).then(|| word - 1);
         let before = word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, left);
+        fence(Ordering::SeqCst);
         let before = before.ok()?;
         Some((before >> COUNT_BITS, (before & COUNT_MASK) - 1))
     }
