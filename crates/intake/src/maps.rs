@@ -159,6 +159,8 @@ pub(crate) struct MapNews {
     slots: BTreeMap<u8, SlotNews>,
     /// Whether the desk knows of the process.
     is_known: bool,
+    /// Whether it was told that it has ended: nothing is reported of it any more.
+    has_left: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -236,7 +238,12 @@ impl MapNews {
 
     /// Whether the desk knows of the process; asked once, at its end.
     pub(crate) fn take_known(&mut self) -> bool {
+        self.has_left = true;
         std::mem::take(&mut self.is_known)
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_left
     }
 
     pub(crate) fn is_known(&self) -> bool {

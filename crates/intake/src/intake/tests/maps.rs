@@ -215,6 +215,7 @@ fn an_end_is_certain_if_nothing_runs_any_more() {
             knock(intake, &programs[0]);
         }
         assert!(desk.left.lock().unwrap().is_empty());
+        // What has ended is not reported again, however long its file stays.
         drop(ring);
         programs.clear();
         while !taken_in(intake).is_empty() {
