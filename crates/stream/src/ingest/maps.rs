@@ -3,9 +3,10 @@
 //!
 //! Each use has a slot of two halves in the file: in one the program counts its operations that
 //! run, in the other the agent stores what is newest of the map. Neither sends the other anything.
-//! What makes that enough is the order on both sides (Dekker's): the program counts an operation and
-//! then looks at what it is told; the agent stores what it tells and then looks at the counts. So
-//! one of them sees the other: no operation begins in an epoch that its agent believes to be over.
+//! What makes that enough is the order on both sides (Dekker's): the program counts an operation
+//! and then looks at what it is told; the agent stores what it tells and then looks at the counts.
+//! So one of them sees the other: no operation begins in an epoch that its agent believes to be
+//! over.
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -439,8 +440,8 @@ impl Producer {
 
 impl IngestFile {
     /// Tells the program what is newest of the map of a slot. When this has returned, what is read
-    /// by [`Self::map_uses`] was counted by a program that either had this before it, or is counted.
-    /// Call [`Self::wake_phases`] after it.
+    /// by [`Self::map_uses`] was counted by a program that either had this before it, or is
+    /// counted. Call [`Self::wake_phases`] after it.
     pub fn tell_map(&self, slot: u8, words: &MapWords) -> Result<(), StreamError> {
         if usize::from(slot) >= MAPS_MAX {
             return Ok(());

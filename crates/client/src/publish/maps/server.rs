@@ -110,9 +110,9 @@ impl MapServer {
 
     /// Like [`Self::serve`], for other languages: the request ends by [`Self::end_raw`].
     ///
-    /// A server serves nothing before it was told a fence. So the first requests wait for the agent,
-    /// for at most two seconds. Where no agent runs, or none keeps maps, requests of epoch 0 are
-    /// served, which members send there, and no others.
+    /// A server serves nothing before it was told a fence. So the first requests wait for the
+    /// agent, for at most two seconds. Where no agent runs, or none keeps maps, requests of epoch 0
+    /// are served, which members send there, and no others.
     pub fn serve_raw(&self, epoch: u64) -> Result<RawRequest, MapFenced> {
         let Some((process, slot, cell)) = self.used.place() else {
             return self.serve_uncounted(epoch);
