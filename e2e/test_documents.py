@@ -221,6 +221,12 @@ SURROUNDINGS: Listed = {
         "#define node baro_node_open(NULL)",
         "events = barograph.control_events": "import barograph",
     },
+    "epochs.md": {
+        "baro_server_map_t *map": "static const uint32_t servers[8] = {0, 1, 2, 3, 4, 5, 6, 7};\n"
+        "static uint64_t write_blocks(uint64_t epoch, const uint16_t *list, uint32_t count)\n"
+        "{ return epoch == UINT64_MAX || count == 0 || list[0] > 7; }\n"
+        '#define b baro_open("documents", NULL)',
+    },
     "scheduling.md": {
         "baro_io_volume_t *scratch": 'static const int64_t bytes = 7; static void write_checkpoint(void) {}\n'
         "#define b baro_open(\"documents\", NULL)",

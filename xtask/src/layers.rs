@@ -33,8 +33,8 @@ const ROWS: &[Row] = &[
     // The table of events has the parts of their records as columns.
     row("query", &["model", "stream", "archive", "event"]),
     // The archive is used only by its demonstration and tests. A feed of events reads their
-    // records. Packed arrays are files that it reads and writes. Members and servers of a map decide
-    // by the rules that are checked in control.
+    // records. Packed arrays are files that it reads and writes. Members and servers of a map
+    // decide by the rules that are checked in control.
     row(
         "client",
         &[

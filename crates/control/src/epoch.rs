@@ -32,8 +32,8 @@ use std::collections::BTreeSet;
 pub use controller::{ChangeEnd, ChangeRefusal, ControllerOutput, EpochController, EpochTimes};
 pub use dataset::DatasetMap;
 pub use member::{EpochMember, MemberOutput, OperationStart};
-pub use server::{EpochServer, ServerAnswer};
-pub use told::{EpochStart, ToldEpochs};
+pub use server::EpochServer;
+pub use told::{EpochStart, ServerAnswer, ToldEpochs};
 
 /// The number of a member or of a server, given by the caller.
 pub type ProcessId = u64;

@@ -9,10 +9,10 @@
 //!
 //! A program counts an operation before it looks at what it is told; here, what is told is written
 //! before the counts are read. So from a report with `seen >= n` the desk knows: every operation
-//! that is not counted in it begins by the words with the number `n`, or later ones. With words that
-//! prepare an epoch and a count of 0, no operation of an earlier epoch runs, nor will one begin,
-//! except those of a program whose patience is over; these are counted again, and servers refuse
-//! them by their fences.
+//! that is not counted in it begins by the words with the number `n`, or later ones. With words
+//! that prepare an epoch and a count of 0, no operation of an earlier epoch runs, nor will one
+//! begin, except those of a program whose patience is over; these are counted again, and servers
+//! refuse them by their fences.
 
 use std::collections::BTreeMap;
 
@@ -110,9 +110,9 @@ pub trait MapDesk: Send + Sync {
     /// the process lives.
     fn report(&self, process: &PhaseProcess, reports: &[MapReport]);
 
-    /// Takes in that a process uses no map any more. If that is certain, the kernel says that it has
-    /// ended, so none of its operations or requests runs; otherwise it has closed its file, or its
-    /// file is damaged, and nothing is known of it.
+    /// Takes in that a process uses no map any more. If that is certain, the kernel says that it
+    /// has ended, so none of its operations or requests runs; otherwise it has closed its file, or
+    /// its file is damaged, and nothing is known of it.
     fn leave(&self, incarnation: Incarnation, is_certain: bool);
 
     /// Does what is due; returns the time of the next step on the monotonic clock.
@@ -159,6 +159,8 @@ pub(crate) struct MapNews {
     slots: BTreeMap<u8, SlotNews>,
     /// Whether the desk knows of the process.
     is_known: bool,
+    /// Whether it was told that it has ended: nothing is reported of it any more.
+    has_left: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -236,7 +238,12 @@ impl MapNews {
 
     /// Whether the desk knows of the process; asked once, at its end.
     pub(crate) fn take_known(&mut self) -> bool {
+        self.has_left = true;
         std::mem::take(&mut self.is_known)
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_left
     }
 
     pub(crate) fn is_known(&self) -> bool {

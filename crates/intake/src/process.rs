@@ -5,6 +5,7 @@ mod called;
 mod cells;
 mod declared;
 mod maps;
+mod phases;
 mod records;
 mod rows;
 mod takes;
@@ -23,7 +24,7 @@ use super::counts::{IngestCounts, ProcessCounts};
 use super::identity::{Instances, PublicationIdentity};
 use super::maps::{MapNews, NamedMap};
 use super::offers::Offers;
-use super::phases::{PhaseNews, PhaseProcess};
+use super::phases::PhaseNews;
 use super::scope::{OpenScopes, Scope};
 use super::shares::Shares;
 use super::taken::TakenMarks;
@@ -50,8 +51,6 @@ pub(crate) const PROCESS_BYTES: u64 = 4 << 10;
 const RING_BYTES: u64 = 640;
 /// Minor version of the ingest format since which writers read their refusals.
 const REFUSALS_SINCE: u32 = 2;
-/// Minor version since which they read answers to phases of I/O.
-const PHASES_SINCE: u32 = 3;
 /// Most batches that wait for the disk separately; beyond it, each two become one.
 const WAITING_MAX: usize = 64;
 /// Age from which a batch counts as safe: the archive has counted the losses of it.
@@ -76,6 +75,23 @@ struct Publication {
     volume: Option<String>,
     /// The map of servers that it names.
     map: Option<NamedMap>,
+}
+
+impl Publication {
+    /// One that is refused, and keeps its number.
+    fn refused(reader: ScopeReader) -> Self {
+        Self {
+            identity: None,
+            labels: Vec::new(),
+            reader,
+            frames: None,
+            waits: false,
+            newest_frame: None,
+            values: 0,
+            volume: None,
+            map: None,
+        }
+    }
 }
 
 /// A declared value.
@@ -250,37 +266,6 @@ impl PublishingProcess {
 
     pub(crate) fn file(&self) -> &IngestFile {
         &self.file
-    }
-
-    /// What it has said of its phases of I/O.
-    pub(crate) fn phases_mut(&mut self) -> &mut PhaseNews {
-        &mut self.phases
-    }
-
-    /// The process as the desk for phases of I/O knows it.
-    pub(crate) fn phase_process(&self) -> PhaseProcess {
-        let job = self.labels.iter().find(|(name, _)| name == "job");
-        PhaseProcess {
-            incarnation: self.file.incarnation(),
-            pid: self.file.pid(),
-            uid: self.uid(),
-            application: self.application.clone(),
-            job: job.map_or_else(String::new, |(_, job)| job.clone()),
-        }
-    }
-
-    /// Tells the process whether its I/O is scheduled.
-    pub(crate) fn set_schedules(&mut self, schedules: Option<bool>) {
-        if self.file.version_minor() >= PHASES_SINCE
-            && let Err(error) = self.file.set_schedules(schedules)
-        {
-            debug!(%error, "a process is not told whether its I/O is scheduled");
-        }
-    }
-
-    /// Wakes its threads that wait for an answer to a phase of I/O.
-    pub(crate) fn wake_phases(&mut self) -> Result<(), StreamError> {
-        self.file.wake_phases()
     }
 
     /// Time since its last news.

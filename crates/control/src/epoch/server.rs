@@ -1,6 +1,6 @@
 //! A server: it serves operations of its fence's epoch and of later ones.
 
-use super::{ControllerMessage, ControllerWord, ProcessWord, ToldEpochs};
+use super::{ControllerMessage, ControllerWord, ProcessWord, ServerAnswer, ToldEpochs};
 
 /// The fence of a server. It has to be on disk before a fence is answered: one that was
 /// forgotten by a restart would let old operations pass.
@@ -8,18 +8,6 @@ use super::{ControllerMessage, ControllerWord, ProcessWord, ToldEpochs};
 pub struct EpochServer {
     term: u64,
     fence: u64,
-}
-
-/// What comes of an operation at a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ServerAnswer {
-    /// It is served.
-    Served,
-    /// It is not: it is of an epoch before the fence.
-    Fenced {
-        /// The epoch of the fence.
-        fence: u64,
-    },
 }
 
 impl EpochServer {

@@ -5,8 +5,6 @@
 //! decide by these rules, and so do programs, which find the epochs in words of shared memory
 //! (docs/design/0012-agreement.md).
 
-use super::ServerAnswer;
-
 /// The epochs of which a process has been told. Each is the newest; an older one means nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ToldEpochs {
@@ -31,10 +29,22 @@ pub enum EpochStart {
     Behind,
 }
 
+/// What comes of an operation at a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ServerAnswer {
+    /// It is served.
+    Served,
+    /// It is not: it is of an epoch before the fence.
+    Fenced {
+        /// The epoch of the fence.
+        fence: u64,
+    },
+}
+
 impl ToldEpochs {
     /// Decides about an operation that is to begin. `refused` is the greatest fence with which a
-    /// server has refused one of this member; `has_patience` is false if it has waited for the epoch
-    /// that is prepared for as long as it wants to.
+    /// server has refused one of this member; `has_patience` is false if it has waited for the
+    /// epoch that is prepared for as long as it wants to.
     pub fn start(&self, refused: u64, has_patience: bool) -> EpochStart {
         if refused > self.epoch {
             return EpochStart::Behind;

@@ -44,7 +44,7 @@ impl IntakeMaps {
         is_quiet: bool,
         now_ns: i64,
     ) -> u64 {
-        if !process.has_maps() {
+        if !process.has_maps() || process.maps().has_left() {
             return 0;
         }
         let uses = match process.map_uses() {

@@ -124,17 +124,7 @@ impl PublishingProcess {
         }
         match declaration {
             IngestDeclaration::Publication { .. } if self.publications.len() < self.values_max => {
-                self.publications.push(Publication {
-                    identity: None,
-                    labels: Vec::new(),
-                    reader: self.owner,
-                    frames: None,
-                    waits: false,
-                    newest_frame: None,
-                    values: 0,
-                    volume: None,
-                    map: None,
-                });
+                self.publications.push(Publication::refused(self.owner));
             }
             IngestDeclaration::Value { .. } if self.targets.len() < self.values_max => {
                 self.targets.push(Target {

@@ -3,9 +3,10 @@
 //!
 //! Each use has a slot of two halves in the file: in one the program counts its operations that
 //! run, in the other the agent stores what is newest of the map. Neither sends the other anything.
-//! What makes that enough is the order on both sides (Dekker's): the program counts an operation and
-//! then looks at what it is told; the agent stores what it tells and then looks at the counts. So
-//! one of them sees the other: no operation begins in an epoch that its agent believes to be over.
+//! What makes that enough is the order on both sides (Dekker's): the program counts an operation
+//! and then looks at what it is told; the agent stores what it tells and then looks at the counts.
+//! So one of them sees the other: no operation begins in an epoch that its agent believes to be
+//! over.
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -344,6 +345,25 @@ impl Producer {
         }
     }
 
+    /// Whether an epoch is prepared, so that the agent waits for the end of operations.
+    ///
+    /// It is asked when none is left, and without a copy of the other words: a word that is being
+    /// stored meanwhile does not matter, since the agent reads the counts after it.
+    #[inline]
+    pub fn is_drain_awaited(&self, slot: u8) -> bool {
+        let words = self.slot_words(slot, map_slot::TOLD, TOLD_WORDS);
+        words.is_some_and(|words| {
+            words[1].load(Ordering::Relaxed) > words[2].load(Ordering::Relaxed)
+        })
+    }
+
+    /// The fence that is told, for the end of a request; as in [`Self::is_drain_awaited`].
+    #[inline]
+    pub fn told_fence(&self, slot: u8) -> u64 {
+        let words = self.slot_words(slot, map_slot::TOLD, TOLD_WORDS);
+        words.map_or(0, |words| words[3].load(Ordering::Relaxed))
+    }
+
     /// Counts the end of an operation. Returns how many are left.
     #[inline]
     pub fn uncount_operation(&self, slot: u8) -> u64 {
@@ -352,6 +372,8 @@ impl Producer {
         };
         let left = |running: u64| running.checked_sub(1);
         let before = running.fetch_update(Ordering::SeqCst, Ordering::Relaxed, left);
+        // Before what is told is looked at, as at the beginning.
+        fence(Ordering::SeqCst);
         before.map_or(0, |before| before - 1)
     }
 
@@ -388,6 +410,7 @@ impl Producer {
         let word = words.get(usize::from(request.0))?;
         let left = |word: u64| (word & COUNT_MASK > 0).then(|| word - 1);
         let before = word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, left);
+        fence(Ordering::SeqCst);
         let before = before.ok()?;
         Some((before >> COUNT_BITS, (before & COUNT_MASK) - 1))
     }
@@ -417,8 +440,8 @@ impl Producer {
 
 impl IngestFile {
     /// Tells the program what is newest of the map of a slot. When this has returned, what is read
-    /// by [`Self::map_uses`] was counted by a program that either had this before it, or is counted.
-    /// Call [`Self::wake_phases`] after it.
+    /// by [`Self::map_uses`] was counted by a program that either had this before it, or is
+    /// counted. Call [`Self::wake_phases`] after it.
     pub fn tell_map(&self, slot: u8, words: &MapWords) -> Result<(), StreamError> {
         if usize::from(slot) >= MAPS_MAX {
             return Ok(());

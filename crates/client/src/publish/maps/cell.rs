@@ -8,8 +8,8 @@ use barograph_stream::ingest::MAPS_MAX;
 /// Shortest time between two frames of a use.
 const FRAME_NS: i64 = 50_000_000;
 
-/// Shortest time between two knocks for requests that were refused: whoever sends those all the time
-/// is not to keep the agent at work.
+/// Shortest time between two knocks for requests that were refused: whoever sends those all the
+/// time is not to keep the agent at work.
 const KNOCK_NS: i64 = 10_000_000;
 
 /// What is remembered of a slot.
@@ -84,7 +84,8 @@ impl MapCell {
         self.fence.fetch_max(fence, Ordering::Relaxed).max(fence)
     }
 
-    /// Forgets a fence that no map in force has come up to: the server that told of it may be wrong.
+    /// Forgets a fence that no map in force has come up to: the server that told of it may be
+    /// wrong.
     pub(super) fn forget_fence(&self, fence: u64) {
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
         let _ = self.fence.compare_exchange(fence, 0, success, failure);

@@ -165,14 +165,14 @@ impl ServerMap {
     /// Ends an operation. One that has ended before must not be ended again; one of another
     /// process changes nothing.
     pub fn end_raw(&self, number: u64) {
-        let Some((process, slot, cell)) = self.used.existing() else {
+        let Some((process, slot, _)) = self.used.existing() else {
             return;
         };
         let producer = &process.producer;
         if number != mark_of(producer) | u64::from(slot) << SLOT_SHIFT {
             return;
         }
-        if producer.uncount_operation(slot) == 0 && is_awaited(&known(producer, slot, cell)) {
+        if producer.uncount_operation(slot) == 0 && producer.is_drain_awaited(slot) {
             process.ask_for_phase();
         }
     }
@@ -224,15 +224,6 @@ impl ServerMap {
             servers: self.declared,
             start: MapStart::Off,
         }
-    }
-}
-
-/// Whether the agent waits for the end of operations.
-fn is_awaited(known: &Known) -> bool {
-    match known {
-        Known::Told(words) => words.prepare > words.epoch,
-        Known::Torn => true,
-        Known::NotYet | Known::Nobody => false,
     }
 }
 

@@ -110,9 +110,9 @@ impl MapServer {
 
     /// Like [`Self::serve`], for other languages: the request ends by [`Self::end_raw`].
     ///
-    /// A server serves nothing before it was told a fence. So the first requests wait for the agent,
-    /// for at most two seconds. Where no agent runs, or none keeps maps, requests of epoch 0 are
-    /// served, which members send there, and no others.
+    /// A server serves nothing before it was told a fence. So the first requests wait for the
+    /// agent, for at most two seconds. Where no agent runs, or none keeps maps, requests of epoch 0
+    /// are served, which members send there, and no others.
     pub fn serve_raw(&self, epoch: u64) -> Result<RawRequest, MapFenced> {
         let Some((process, slot, cell)) = self.used.place() else {
             return self.serve_uncounted(epoch);
@@ -140,13 +140,13 @@ impl MapServer {
                     });
                 }
                 Some(ServerAnswer::Fenced { fence }) => {
-                    if uncount(&process, slot, counted, &known) && cell.take_knock(now_ns) {
+                    if uncount(&process, slot, counted) && cell.take_knock(now_ns) {
                         process.ask_for_phase();
                     }
                     return Err(MapFenced { fence });
                 }
                 None => {
-                    uncount(&process, slot, counted, &known);
+                    uncount(&process, slot, counted);
                 }
             }
             if left_ns <= 0 || producer.is_retired() {
@@ -197,7 +197,7 @@ impl MapServer {
         let Some(counted) = CountedRequest::from_raw((request.number & WORD_MASK) as u8) else {
             return;
         };
-        if uncount(&process, slot, counted, &known(producer, slot, cell)) {
+        if uncount(&process, slot, counted) {
             process.ask_for_phase();
         }
         let now_ns = process.clock.monotonic_ns();
@@ -245,16 +245,10 @@ fn answer(known: &Known, cell: &MapCell, epoch: u64) -> Option<ServerAnswer> {
 
 /// Counts the end of a request. Returns whether the agent may wait for it: it was the last one of
 /// those before the fence with which it was counted.
-fn uncount(process: &Process, slot: u8, counted: CountedRequest, known: &Known) -> bool {
-    let Some((epoch, left)) = process.producer.uncount_request(slot, counted) else {
-        return false;
-    };
-    let is_over = match known {
-        Known::Told(words) => epoch < words.fence,
-        Known::Torn => true,
-        Known::NotYet | Known::Nobody => false,
-    };
-    left == 0 && is_over
+fn uncount(process: &Process, slot: u8, counted: CountedRequest) -> bool {
+    let producer = &process.producer;
+    let ended = producer.uncount_request(slot, counted);
+    ended.is_some_and(|(epoch, left)| left == 0 && epoch < producer.told_fence(slot))
 }
 
 impl MapRequest<'_> {
