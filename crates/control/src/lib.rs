@@ -47,7 +47,8 @@ pub use schedule::{
     AdaptiveConfig, ApplicationHistory, BeginRefusal, EndedPhase, IoPhase, IoScheduler,
     MemberAnswer, MemberBounds, MemberId, MemberReport, MemberStage, PhaseBegin, PhaseGrant,
     PhasePeriod, PhaseState, SchedulePlan, SchedulePolicy, ScheduleState, SchedulerConfig,
-    SchedulerCounts, VolumePhase, VolumeScheduler, offered_load,
+    SchedulerCounts, USER_AHEAD_S_MAX, UserShares, UserStanding, VolumePhase, VolumeScheduler,
+    offered_load,
 };
 pub use slow::{ServerSample, SlowConfig, SlowServer, SlowServers};
 pub use weight::{
