@@ -2,6 +2,7 @@
 //! the scheduler of a volume spends when a phase ends and another one begins, beside so many others.
 //!
 //! `cargo run --release -p barograph-control --example plan_cost`
+#![expect(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::hint::black_box;
 use std::time::Instant;

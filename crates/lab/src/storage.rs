@@ -42,6 +42,17 @@ pub struct StorageCase {
     pub seconds: f64,
     /// Whose the applications are.
     pub users: StorageUsers,
+    /// A further user that has phases open all the time. The quality is that of the others.
+    pub backlog: Option<Backlog>,
+}
+
+/// Applications that do nothing but I/O.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backlog {
+    /// Their number: so many phases are open all the time.
+    pub applications: usize,
+    /// Seconds that each phase takes alone.
+    pub alone_s: f64,
 }
 
 /// Whose the applications of a case are.
@@ -56,9 +67,11 @@ pub enum StorageUsers {
 }
 
 impl StorageUsers {
-    fn of(&self, application: usize) -> u32 {
+    fn of(&self, application: usize, applications: usize) -> u32 {
         match self {
             Self::One => 0,
+            // Those of the backlog.
+            _ if application >= applications => u32::MAX,
             Self::Each => u32::try_from(application).unwrap_or(u32::MAX),
             Self::Of(users) => {
                 let last = users.last().copied().unwrap_or(0);
@@ -80,6 +93,7 @@ impl StorageCase {
             declared: Some(0.0),
             seconds: 20_000.0,
             users: StorageUsers::One,
+            backlog: None,
         }
     }
 }
@@ -113,6 +127,8 @@ pub struct RecordedPhase {
     pub declared: Option<u64>,
     /// 1 to 10, 10 for the most important.
     pub priority: u8,
+    /// The number of its user, where users are recorded.
+    pub user: u32,
 }
 
 /// What an application does between its phases, and in them.
@@ -134,6 +150,7 @@ impl Work {
                     bytes: *alone_s * BANDWIDTH,
                     declared: None,
                     priority: 5,
+                    user: 0,
                 })
             }
             Self::Recorded(phases) => phases.pop_front(),
@@ -176,11 +193,30 @@ pub fn simulate(policy: &SchedulePolicy, case: &StorageCase, seed: u64) -> Sched
             bytes: alone_s * BANDWIDTH,
             declared: None,
             priority: 5,
+            user: 0,
         };
         let compute_s = (period_s - alone_s).max(0.0);
         Application::new(first, Work::Drawn { alone_s, compute_s })
     });
-    let applications = drawn.collect();
+    let mut applications: Vec<Application> = drawn.collect();
+    if let Some(Backlog {
+        applications: count,
+        alone_s,
+    }) = case.backlog
+    {
+        let first = RecordedPhase {
+            compute_s: 0.0,
+            bytes: alone_s * BANDWIDTH,
+            declared: None,
+            priority: 5,
+            user: 0,
+        };
+        let work = || Work::Drawn {
+            alone_s,
+            compute_s: 0.0,
+        };
+        applications.extend((0..count).map(|_| Application::new(first, work())));
+    }
     run(policy, case, random, BANDWIDTH, applications)
 }
 
@@ -361,7 +397,10 @@ impl Storage<'_> {
                 (_, None) => None,
             };
             let now_ns = nanoseconds(now_s);
-            let user = self.case.users.of(number);
+            let user = match &application.work {
+                Work::Recorded(_) => application.current.user,
+                Work::Drawn { .. } => self.case.users.of(number, self.case.periods_s.len()),
+            };
             let priority = application.current.priority;
             self.shares.begin(user, priority, now_ns);
             self.phases.push(FluidPhase {
@@ -412,6 +451,8 @@ impl Storage<'_> {
     fn quality(mut self) -> ScheduleQuality {
         let now_s = self.now_s;
         let mut quality = ScheduleQuality::default();
+        let drawn = self.case.backlog.map(|_| self.case.periods_s.len());
+        self.applications.truncate(drawn.unwrap_or(usize::MAX));
         let count = self.applications.len().max(1) as f64;
         let mut logarithms = (0.0, 0.0);
         for application in &mut self.applications {

@@ -286,7 +286,9 @@ fn sets(
     let mut heads: BTreeMap<i32, (f64, &IoPhase)> = BTreeMap::new();
     for phase in phases {
         let phase = (left_s(phase), *phase);
-        let head = heads.entry(set(phase.1).unwrap_or(slowest)).or_insert(phase);
+        let head = heads
+            .entry(set(phase.1).unwrap_or(slowest))
+            .or_insert(phase);
         if least(phase, *head).is_lt() {
             *head = phase;
         }

@@ -507,9 +507,7 @@ impl IoScheduler {
     /// Leaves the grant to those who have one and do not stop for others; the policy's choice has
     /// the places that are left.
     fn keep_holders(&mut self, before: &[u64]) {
-        let keeps = |held: &Held| {
-            !held.yields && !held.is_alone && held.phase.granted_ns.is_some()
-        };
+        let keeps = |held: &Held| !held.yields && !held.is_alone && held.phase.granted_ns.is_some();
         let kept = before.iter().copied();
         let kept: Vec<u64> = kept
             .filter(|id| self.phases.get(id).is_some_and(keeps))

@@ -221,9 +221,17 @@ impl UserShares {
         }
         let since_s = seconds(since_ns);
         // While nobody does I/O the time is as that of one user.
-        let weights = if self.weights > 0.0 { self.weights } else { WEIGHT };
+        let weights = if self.weights > 0.0 {
+            self.weights
+        } else {
+            WEIGHT
+        };
         // A user alone is forgiven what it was ahead of others.
-        let forgiven = if self.open == 1 { since_s / weights } else { 0.0 };
+        let forgiven = if self.open == 1 {
+            since_s / weights
+        } else {
+            0.0
+        };
         for share in self.users.values_mut() {
             let rate = share.served / share.weight - 1.0 / weights;
             share.lead += since_s * rate;
@@ -243,7 +251,11 @@ impl UserShares {
         self.open = open().count();
         self.weights = open().map(|share| share.weight).sum();
         let least = open().map(|share| share.lead).fold(f64::INFINITY, f64::min);
-        self.least = if least.is_finite() { least.max(0.0) } else { 0.0 };
+        self.least = if least.is_finite() {
+            least.max(0.0)
+        } else {
+            0.0
+        };
     }
 
     /// The weight of a user is the highest priority of its open phases.
@@ -257,7 +269,8 @@ impl UserShares {
 
     /// Forgets users that have no open phase and are not ahead.
     fn forget(&mut self) {
-        self.users.retain(|_, share| share.is_open() || share.lead > 0.0);
+        self.users
+            .retain(|_, share| share.is_open() || share.lead > 0.0);
         let away = self.users.iter().filter(|(_, share)| !share.is_open());
         let mut away: Vec<(f64, u32)> = away.map(|(user, share)| (share.lead, *user)).collect();
         if away.len() > USERS_AWAY_MAX {

@@ -197,17 +197,19 @@ fn any_phase() -> impl Strategy<Value = IoPhase> {
     let period = period.prop_map(|(seconds, variation)| PhasePeriod { seconds, variation });
     let period = proptest::option::of(period);
     (times, sizes, any::<u8>(), period, 0..4_u32).prop_map(
-        |((begun_ns, waiting_ns, granted_ns), (bytes, bytes_done), priority, period, user)| IoPhase {
-            id: 0,
-            application: 0,
-            user,
-            begun_ns,
-            bytes,
-            bytes_done,
-            granted_ns,
-            waiting_ns,
-            priority,
-            period,
+        |((begun_ns, waiting_ns, granted_ns), (bytes, bytes_done), priority, period, user)| {
+            IoPhase {
+                id: 0,
+                application: 0,
+                user,
+                begun_ns,
+                bytes,
+                bytes_done,
+                granted_ns,
+                waiting_ns,
+                priority,
+                period,
+            }
         },
     )
 }

@@ -84,7 +84,9 @@ impl Fluid {
     fn go_on(&mut self) -> Option<(u64, u32)> {
         let due_ns = self.scheduler.step(self.now_ns);
         let grants = self.scheduler.current().grants.clone();
-        let ends = grants.iter().map(|grant| self.open[&grant.id].1 / grant.share);
+        let ends = grants
+            .iter()
+            .map(|grant| self.open[&grant.id].1 / grant.share);
         let end_s = ends.fold(f64::INFINITY, f64::min);
         let due_s = due_ns.map_or(f64::INFINITY, |due_ns| (due_ns - self.now_ns) as f64 * NS);
         let for_s = end_s.min(due_s);
@@ -121,11 +123,17 @@ fn a_user_with_a_thousand_phases_waits_for_one_with_one() {
         // Half of the time, and what the first user had begun: phases of half a second.
         let took_s = (fluid.now_ns - begun_ns) as f64 * NS;
         let of_first_s = fluid.served[&1] - before_s;
-        assert!(of_first_s < took_s / 2.0 + 2.0, "{policy:?}: {of_first_s} of {took_s}");
+        assert!(
+            of_first_s < took_s / 2.0 + 2.0,
+            "{policy:?}: {of_first_s} of {took_s}"
+        );
         assert!(took_s < 2.0 * (20.0 + 2.0), "{policy:?}: {took_s}");
         // Nothing is held back for nobody.
         let sum_s: f64 = fluid.served.values().sum();
-        assert!((sum_s - fluid.now_ns as f64 * NS).abs() < 1e-3, "{policy:?}: {sum_s}");
+        assert!(
+            (sum_s - fluid.now_ns as f64 * NS).abs() < 1e-3,
+            "{policy:?}: {sum_s}"
+        );
     }
 }
 
@@ -148,7 +156,10 @@ fn a_job_in_many_applications_is_no_faster() {
             }
         }
         let (of_many_s, of_one_s) = (fluid.served[&1], fluid.served[&2]);
-        assert!(of_many_s <= of_one_s + 2.0, "{policy:?}: {of_many_s} and {of_one_s}");
+        assert!(
+            of_many_s <= of_one_s + 2.0,
+            "{policy:?}: {of_many_s} and {of_one_s}"
+        );
     }
 }
 
@@ -189,7 +200,10 @@ fn who_is_back_at_once_is_served_as_much_as_who_never_pauses() {
         }
         let (short_s, long_s) = (fluid.served[&1], fluid.served[&2]);
         let most_s = USER_AHEAD_S_MAX + 10.0;
-        assert!((short_s - long_s).abs() < 2.0 * most_s, "{policy:?}: {short_s} and {long_s}");
+        assert!(
+            (short_s - long_s).abs() < 2.0 * most_s,
+            "{policy:?}: {short_s} and {long_s}"
+        );
     }
 }
 
@@ -267,7 +281,11 @@ fn an_account_forgives_and_gathers_no_credit() {
     users.follow([(2, 1.0)]);
     users.settle(1_200 * S);
     assert_eq!(standing(&users), [FarAhead, Within]);
-    assert!((users.ahead_s(1) - 20.0).abs() < 1e-6, "{}", users.ahead_s(1));
+    assert!(
+        (users.ahead_s(1) - 20.0).abs() < 1e-6,
+        "{}",
+        users.ahead_s(1)
+    );
     users.settle(1_240 * S);
     assert_eq!(standing(&users), [Within, Within]);
     users.settle(1_250 * S);
@@ -287,7 +305,11 @@ fn an_account_forgives_and_gathers_no_credit() {
     users.begin(3, 10, 1_300 * S);
     users.follow([(1, 0.5), (3, 0.5)]);
     users.settle(1_330 * S);
-    assert!((users.ahead_s(1) - 5.0).abs() < 1e-9, "{}", users.ahead_s(1));
+    assert!(
+        (users.ahead_s(1) - 5.0).abs() < 1e-9,
+        "{}",
+        users.ahead_s(1)
+    );
 }
 
 #[test]

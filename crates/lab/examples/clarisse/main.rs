@@ -4,7 +4,9 @@
 //! `cargo run --release -p barograph-lab --example clarisse [-- SEEDS]`
 
 use barograph_control::{AdaptiveConfig, SchedulePolicy};
-use barograph_lab::storage::{ScheduleQuality, StorageCase, simulate};
+use barograph_lab::storage::{Backlog, ScheduleQuality, StorageCase, StorageUsers, simulate};
+
+mod mapping;
 
 /// Seeds of a case, unless told otherwise.
 const SEEDS: u64 = 15;
@@ -27,8 +29,29 @@ I/O may, and with which shares. The policies are those of `crates/control`; the 
   time of a phase by the time that it takes alone: the mean of each application, of these the geometric mean over all, and the
   largest of any run. **Stretch** is the same of an application's whole time. A phase that has not ended counts as far as it
   has come. **Starved** applications have ended no phase in 20,000 s.
-* CLARISSE's slides have *fcfs* alone. Its authors found later that such policies are as good as any where all applications
-  are alike, and that the mapping matters most; neither is in these tables.
+* **Users**: all applications are of one user, or each of its own, which is the same to the third digit ([below](#users) is what
+  it costs otherwise).
+* CLARISSE's slides have *fcfs* alone. Its authors found later that the mapping of applications to servers matters most:
+  [that arm](#several-servers-the-mapping) is below.
+";
+
+const USERS: &str = "
+## Users
+
+Policies are fair between users first (`users.rs` of `crates/control`): a user that has had more than its share of the storage's time
+ends what it has begun, and begins nothing before the others. *As one user* is the same without that: policies know applications
+alone.
+
+### The same applications, of fewer users
+
+Load 0.8 and 1.2, no interference. A user with many applications has them wait for its own share while others are served.
+";
+
+const BACKLOG: &str = "
+### A user that has phases open all the time
+
+The 60 applications at load 0.5, each of its own user, and one further user of whom so many phases of 5 s are open all the
+time. The figures are those of the 60.
 ";
 
 fn main() {
@@ -65,10 +88,60 @@ fn main() {
     for (title, case) in cases {
         println!("\n## {title}\n\n{seeds} seeds.\n\n{HEAD}");
         for (name, policy) in policies() {
-            let all: Vec<_> = (0..seeds)
-                .map(|seed| simulate(&policy, &case, seed))
-                .collect();
-            println!("{}", row(&name, &all));
+            println!("{}", row(&name, &policy, &case, seeds));
+        }
+    }
+    users(seeds);
+    mapping::print(seeds);
+}
+
+/// What shares between users do and cost.
+fn users(seeds: u64) {
+    let some = [
+        SchedulePolicy::Fcfs,
+        SchedulePolicy::LeastLeft { ageing_s: 100.0 },
+        SchedulePolicy::WorstSlowdown { turn_s: 1.0 },
+        SchedulePolicy::Adaptive(AdaptiveConfig::default()),
+    ];
+    println!("{USERS}\n{seeds} seeds.\n\n{HEAD}");
+    let half: Vec<u32> = (0..60).map(|it| if it < 30 { 0 } else { it }).collect();
+    let thirds: Vec<u32> = (0..60).map(|it| it / 20).collect();
+    for load in [0.8, 1.2] {
+        for (name, users) in [
+            ("as one user", StorageUsers::One),
+            ("each of its own", StorageUsers::Each),
+            ("half of them of one user", StorageUsers::Of(half.clone())),
+            ("three users", StorageUsers::Of(thirds.clone())),
+        ] {
+            for policy in &some {
+                let case = StorageCase {
+                    users: users.clone(),
+                    ..StorageCase::mixed(load, 0.0)
+                };
+                let name = format!("load {load}, {name}: {}", policy.name());
+                println!("{}", row(&name, policy, &case, seeds));
+            }
+        }
+    }
+    println!("{BACKLOG}\n{seeds} seeds.\n\n{HEAD}");
+    for applications in [1, 100] {
+        for (name, users) in [
+            ("as one user", StorageUsers::One),
+            ("by users", StorageUsers::Each),
+        ] {
+            for policy in &some {
+                let backlog = Backlog {
+                    applications,
+                    alone_s: 5.0,
+                };
+                let case = StorageCase {
+                    users: users.clone(),
+                    backlog: Some(backlog),
+                    ..StorageCase::mixed(0.5, 0.0)
+                };
+                let name = format!("{applications} open, {name}: {}", policy.name());
+                println!("{}", row(&name, policy, &case, seeds));
+            }
         }
     }
 }
@@ -122,7 +195,10 @@ fn policies() -> Vec<(String, SchedulePolicy)> {
     all.into_iter().map(named).collect()
 }
 
-fn row(name: &str, all: &[ScheduleQuality]) -> String {
+fn row(name: &str, policy: &SchedulePolicy, case: &StorageCase, seeds: u64) -> String {
+    let all: Vec<ScheduleQuality> = (0..seeds)
+        .map(|seed| simulate(policy, case, seed))
+        .collect();
     let count = all.len() as f64;
     let mean = |of: fn(&ScheduleQuality) -> f64| all.iter().map(of).sum::<f64>() / count;
     let most = |of: fn(&ScheduleQuality) -> f64| all.iter().map(of).fold(0.0, f64::max);
