@@ -39,8 +39,9 @@ pub use decision::{
 };
 pub use epoch::{
     ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,
-    EpochChange, EpochController, EpochMember, EpochRecord, EpochServer, EpochTimes, MemberOutput,
-    OperationStart, ProcessId, ProcessWord, ServerAnswer, ServerMap,
+    EpochChange, EpochController, EpochMember, EpochNode, EpochRecord, EpochServer, EpochTimes,
+    MemberOutput, NodeOutput, NodeTimes, OperationStart, ProcessId, ProcessWord, ServerAnswer,
+    ServerMap,
 };
 pub use error::ControlError;
 pub use schedule::{
