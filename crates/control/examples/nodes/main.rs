@@ -3,7 +3,6 @@
 //! scheduler of a volume that all nodes share cost, measured.
 //!
 //! `cargo run --release -p barograph-control --example nodes [-- SEEDS]`
-#![expect(clippy::disallowed_methods, reason = "it measures time")]
 #![expect(clippy::unwrap_used, reason = "each process is known")]
 
 mod cost;

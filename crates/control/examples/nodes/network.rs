@@ -185,29 +185,33 @@ pub(crate) fn run(case: &Case, seed: u64) -> Outcome {
     while network.behind > 0 {
         network.step();
     }
-    assert!(network.is_ended, "the change has ended");
-    let nodes = case.nodes as f64;
-    Outcome {
-        drained_ms: network.drained_ns as f64 / MS as f64,
-        last_ms: network.now_ns as f64 / MS as f64,
-        controller: network.traffic,
-        node_messages: network.between_nodes.messages as f64 / nodes,
-        node_bytes: network.between_nodes.bytes as f64 / nodes,
-    }
+    network.outcome()
 }
 
 impl Network<'_> {
+    fn outcome(&self) -> Outcome {
+        assert!(self.is_ended, "the change has ended");
+        let nodes = self.case.nodes as f64;
+        Outcome {
+            drained_ms: self.drained_ns as f64 / MS as f64,
+            last_ms: self.now_ns as f64 / MS as f64,
+            controller: self.traffic,
+            node_messages: self.between_nodes.messages as f64 / nodes,
+            node_bytes: self.between_nodes.bytes as f64 / nodes,
+        }
+    }
+
     /// All have said that they are there, before the change.
     fn introduce(&mut self) {
         let uses = ProcessWord::Uses { epoch: 1 };
         for member in 0..self.members.len() {
             if let Process::Relay(relay) = self.parent(Process::Member(member)) {
-                self.relays[relay].hear_member(member as u64, &uses, 0);
+                self.relays[relay].hear_member(member as u64, &uses);
             }
         }
         for relay in 0..self.relays.len() {
             if let Process::Relay(above) = self.parent(Process::Relay(relay)) {
-                self.relays[above].hear_member(relay as u64, &uses, 0);
+                self.relays[above].hear_member(relay as u64, &uses);
             }
         }
         let children = match self.case.shape {
@@ -358,7 +362,7 @@ impl Network<'_> {
                 self.carry_out(outputs);
             }
             (_, Process::Relay(relay)) => {
-                let output = self.relays[relay].hear_member(number, word, self.now_ns);
+                let output = self.relays[relay].hear_member(number, word);
                 self.relayed(relay, output);
             }
             _ => {

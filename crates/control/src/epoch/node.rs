@@ -126,7 +126,7 @@ impl EpochNode {
                 let to_members = waiting.map(|(member, _)| (*member, message.clone()));
                 NodeOutput {
                     to_members: to_members.collect(),
-                    says: self.progress(now_ns),
+                    says: self.progress(),
                 }
             }
             ControllerWord::Abort { epoch } => {
@@ -160,12 +160,7 @@ impl EpochNode {
     }
 
     /// Takes in what a member says.
-    pub fn hear_member(
-        &mut self,
-        member: ProcessId,
-        word: &ProcessWord,
-        now_ns: i64,
-    ) -> NodeOutput {
+    pub fn hear_member(&mut self, member: ProcessId, word: &ProcessWord) -> NodeOutput {
         let prepared = self.prepared.map(|(epoch, _)| epoch);
         let drain = match word {
             ProcessWord::Uses { epoch } => return self.hear_use(member, *epoch),
@@ -181,17 +176,17 @@ impl EpochNode {
             *known = drain;
         }
         NodeOutput {
-            says: self.progress(now_ns),
+            says: self.progress(),
             ..NodeOutput::default()
         }
     }
 
     /// Takes in that a member is gone for good.
-    pub fn member_gone(&mut self, member: ProcessId, now_ns: i64) -> NodeOutput {
+    pub fn member_gone(&mut self, member: ProcessId) -> NodeOutput {
         self.members.remove(&member);
         self.behind.remove(&member);
         NodeOutput {
-            says: self.progress(now_ns),
+            says: self.progress(),
             ..NodeOutput::default()
         }
     }
@@ -201,9 +196,19 @@ impl EpochNode {
         if self.next_ns().is_none_or(|next_ns| now_ns < next_ns) {
             return NodeOutput::default();
         }
-        let says = self.progress(now_ns);
+        if self
+            .prepared
+            .is_some_and(|(_, until_ns)| now_ns >= until_ns)
+        {
+            // Who has said nothing is left to the fences.
+            let silent = self
+                .members
+                .values_mut()
+                .filter(|drain| **drain == Drain::Silent);
+            silent.for_each(|drain| *drain = Drain::Done);
+        }
         let mut output = NodeOutput {
-            says,
+            says: self.progress(),
             to_members: Vec::new(),
         };
         if now_ns < self.repeat_ns {
@@ -267,8 +272,8 @@ impl EpochNode {
     }
 
     /// What is to be said of the prepared epoch, if it is something else than before.
-    fn progress(&mut self, now_ns: i64) -> Option<ProcessWord> {
-        let (epoch, until_ns) = self.prepared?;
+    fn progress(&mut self) -> Option<ProcessWord> {
+        let (epoch, _) = self.prepared?;
         let (mut running, mut is_silent) = (0_u64, false);
         let mut is_at_work = false;
         for drain in self.members.values() {
@@ -283,7 +288,7 @@ impl EpochNode {
         }
         let (said, word) = match () {
             () if is_at_work => (Said::Suspended, ProcessWord::Suspended { epoch, running }),
-            () if is_silent && now_ns < until_ns => return None,
+            () if is_silent => return None,
             () => (Said::Drained, ProcessWord::Drained { epoch }),
         };
         (self.said.replace(said) != Some(said)).then_some(word)

@@ -207,6 +207,25 @@ impl System {
         }
     }
 
+    /// Controllers, or the node controller of a member, hear a word.
+    fn hear(&mut self, from_server: bool, from: u64, word: &ProcessWord) {
+        if !from_server && !self.nodes.is_empty() && !NODES.contains(&from) {
+            let id = NODES.start + from % 2;
+            let node = self.nodes.get_mut(&id).unwrap();
+            let output = node.hear_member(from, word);
+            return self.relay(id, output);
+        }
+        let numbers: Vec<usize> = self.controllers.keys().copied().collect();
+        for number in numbers {
+            let controller = self.controllers.get_mut(&number).unwrap();
+            let outputs = match from_server {
+                true => controller.hear_server(from, word),
+                false => controller.hear_member(from, word),
+            };
+            self.carry_out(number, outputs);
+        }
+    }
+
     fn relay(&mut self, node: u64, output: NodeOutput) {
         self.say(false, node, output.says);
         for (to, message) in output.to_members {
@@ -265,29 +284,11 @@ impl System {
                 self.say(false, to, output.says);
             }
             Parcel::Said {
-                from_server: false,
-                from,
-                word,
-            } if !self.nodes.is_empty() && !NODES.contains(&from) => {
-                let id = NODES.start + from % 2;
-                let node = self.nodes.get_mut(&id).unwrap();
-                let output = node.hear_member(from, &word, now_ns);
-                self.relay(id, output);
-            }
-            Parcel::Said {
                 from_server,
                 from,
                 word,
             } => {
-                let numbers: Vec<usize> = self.controllers.keys().copied().collect();
-                for number in numbers {
-                    let controller = self.controllers.get_mut(&number).unwrap();
-                    let outputs = match from_server {
-                        true => controller.hear_server(from, &word),
-                        false => controller.hear_member(from, &word),
-                    };
-                    self.carry_out(number, outputs);
-                }
+                self.hear(from_server, from, &word);
             }
             Parcel::Request {
                 member,

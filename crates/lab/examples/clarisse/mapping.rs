@@ -34,11 +34,12 @@ How much of an application's time is lost (stretch - 1, geometric), from *random
 | --- | ---: | ---: | ---: | ---: | ---: |";
 
 const RESULT: &str = "
-So the result of 2020 holds here, where servers can be chosen: *fcfs* on well-chosen servers loses less than the best policy
-on servers that were drawn, and with them little is left for a policy to gain. It holds for the mapping that looks at each phase.
-A static one leaves most of the loss, also if it is balanced by need: then the policy gains as much as the mapping. With
-nothing to choose (one volume, the tables above) the policy is all there is. Where phases at a time cost each other, striping
-over all servers is worse than any mapping to one, since each server serves all applications at a time.";
+So the result of 2020 holds here, where the server can be chosen for each phase: two thirds of the gain are the mapping's. *fcfs* on
+the least loaded server loses less than the best policy on servers that were drawn, and there is little left for a policy to
+gain. It does not hold for a mapping that is fixed: balanced by need, *fcfs* keeps most of its loss, and the policy gains more
+than three times as much as that mapping at load 0.8. With nothing to choose (one volume, the tables above) the policy is all
+there is. Where phases at a time cost each other, striping over all servers is worse than a drawn server, since each server
+serves all applications at a time.";
 
 /// The policy of the second column of the comparison.
 const BEST: SchedulePolicy = SchedulePolicy::Set10 {
