@@ -2,12 +2,11 @@
 //! much of what can be gained is the mapping's and how much the policy's. Carretero, Jeannot,
 //! Pallez, Singh and Vidal asked that for CLARISSE (2020), with makespan and stretch as measures.
 //!
-//! An application drives the bandwidth of one server at most (its links, or its forwarding node), so
-//! a phase takes as long alone under each mapping. Servers are fluids as in
-//! [`storage`](crate::storage).
-//! Striped over all servers, phases share one pool, and the policy is asked again for what the
-//! phases that it chose cannot use. Each application does a fixed amount of work, so that there is a
-//! makespan.
+//! An application drives the bandwidth of one server at most (its links, or its forwarding node),
+//! so a phase takes as long alone under each mapping. Servers are fluids as in
+//! [`storage`](crate::storage). Striped over all servers, phases share one pool, and the policy is
+//! asked again for what the phases that it chose cannot use. Each application does a fixed amount
+//! of work, so that there is a makespan.
 
 use barograph_control::{
     ApplicationHistory, IoPhase, SchedulePlan, SchedulePolicy, ScheduleState, UserShares,

@@ -72,7 +72,8 @@ pub struct EpochController {
     members: BTreeSet<ProcessId>,
     gone_servers: BTreeSet<ProcessId>,
     stage: Stage,
-    /// Members that have not said that they use the map that holds, and how often they are told yet.
+    /// Members that have not said that they use the map that holds, and how often they are still
+    /// told.
     behind: BTreeSet<ProcessId>,
     tells: u8,
     /// The time at which those who have not answered are told again.

@@ -15,8 +15,8 @@ const TELLS_MAX: u8 = 4;
 /// The times of a node controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeTimes {
-    /// A member that has not answered for so long, in ns, is left to the fences of the servers. Less
-    /// than the time in which the controller wants answers.
+    /// A member that has not answered for so long, in ns, is left to the fences of the servers.
+    /// Less than the time in which the controller wants answers.
     pub silence_ns: i64,
     /// Time in ns after which something is said again to those who have not answered.
     pub repeat_ns: i64,
@@ -32,7 +32,7 @@ pub struct EpochNode {
     prepared: Option<(u64, i64)>,
     /// What was said last of the prepared epoch.
     said: Option<Said>,
-    /// Members that have not said that they use the map, and how often they are told yet.
+    /// Members that have not said that they use the map, and how often they are still told.
     behind: BTreeSet<ProcessId>,
     tells: u8,
     /// The time at which those who have not answered are told again.

@@ -3,9 +3,9 @@
 //!
 //! Each user with an open phase has a share of the storage's time, by the highest priority of its
 //! open phases. How many seconds a user is ahead of its share is an account: the time that its
-//! phases were served flows in, its share flows out. Who waits with an open phase may be behind; who
-//! has none gathers no credit, so absence is not saved up, and what it was ahead is forgiven as the
-//! others are served. If all are ahead, the one that is least ahead is not.
+//! phases were served flows in, its share flows out. Who waits with an open phase may be behind;
+//! who has none gathers no credit, so absence is not saved up, and what it was ahead is forgiven as
+//! the others are served. If all are ahead, the one that is least ahead is not.
 //!
 //! Policies choose among the phases of users that are not ahead. One that is ahead ends the phase
 //! that it has begun, so no phase is cut into pieces for the sake of other users, unless it is far
@@ -180,7 +180,8 @@ impl UserShares {
             return phases;
         }
         let mut candidates = Vec::with_capacity(phases.len());
-        // What users that are ahead have begun: whether it is being served, or what was served last.
+        // What users that are ahead have begun: `None` if it is being served, or what was served
+        // last.
         let mut begun: BTreeMap<u32, Option<&IoPhase>> = BTreeMap::new();
         for phase in &phases {
             match self.standing(phase.user) {
