@@ -84,6 +84,8 @@ clarisse-evaluation: ## policies of I/O scheduling, simulated and with the agent
 	$(CARGO) run --release --locked -p barograph-lab --example clarisse > target/clarisse.md
 	$(PYTHON) scripts/schedule_evaluation.py >> target/clarisse.md
 	$(CARGO) run --release --locked -p barograph-control --example scale >> target/clarisse.md
+	$(CARGO) run --release --locked -p barograph-control --example plan_cost >> target/clarisse.md
+	$(CARGO) run --release --locked -p barograph-control --example nodes >> target/clarisse.md
 	mv target/clarisse.md docs/evaluation/clarisse.md
 
 web: ## build the page into web/dist

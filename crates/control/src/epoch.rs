@@ -1,7 +1,7 @@
 //! Epochs: versions of a map of servers on which many processes agree, so that a server can be
 //! added or taken out while they do I/O (CLARISSE's slides, "Scale-down protocol").
 //!
-//! Four roles, each a state machine without I/O: it is given messages and the time, and returns
+//! Five roles, each a state machine without I/O: it is given messages and the time, and returns
 //! what is to be sent and saved.
 //!
 //! * The **controller** ([`EpochController`]) changes the map. It prepares the change, waits until
@@ -10,6 +10,8 @@
 //! * A **member** ([`EpochMember`]) does I/O. It suspends operations of the next epoch. If it hears
 //!   nothing for a stated time, it goes on in the old epoch, so that no I/O waits for a controller
 //!   that was lost before it has committed the change.
+//! * A **node controller** ([`EpochNode`]) answers for the members of its node, where there are too
+//!   many for one controller. It may be left out.
 //! * A **server** ([`EpochServer`]) refuses operations of epochs before its fence, whoever sends
 //!   them: so a member that nobody could reach does no harm.
 //! * The **store** keeps the controller's [`EpochRecord`]. A controller claims a higher term than
@@ -24,6 +26,7 @@
 mod controller;
 mod dataset;
 mod member;
+mod node;
 mod server;
 mod told;
 
@@ -32,6 +35,7 @@ use std::collections::BTreeSet;
 pub use controller::{ChangeEnd, ChangeRefusal, ControllerOutput, EpochController, EpochTimes};
 pub use dataset::DatasetMap;
 pub use member::{EpochMember, MemberOutput, OperationStart};
+pub use node::{EpochNode, NodeOutput, NodeTimes};
 pub use server::EpochServer;
 pub use told::{EpochStart, ServerAnswer, ToldEpochs};
 

@@ -45,8 +45,9 @@ pub use effect::{
 };
 pub use epoch::{
     ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,
-    EpochChange, EpochController, EpochMember, EpochRecord, EpochServer, EpochStart, EpochTimes,
-    MemberOutput, OperationStart, ProcessId, ProcessWord, ServerAnswer, ServerMap, ToldEpochs,
+    EpochChange, EpochController, EpochMember, EpochNode, EpochRecord, EpochServer, EpochStart,
+    EpochTimes, MemberOutput, NodeOutput, NodeTimes, OperationStart, ProcessId, ProcessWord,
+    ServerAnswer, ServerMap, ToldEpochs,
 };
 pub use error::ControlError;
 pub use leadership::{
@@ -58,7 +59,8 @@ pub use schedule::{
     AdaptiveConfig, ApplicationHistory, BeginRefusal, EndedPhase, IoPhase, IoScheduler,
     MemberAnswer, MemberBounds, MemberId, MemberReport, MemberStage, PhaseBegin, PhaseGrant,
     PhasePeriod, PhaseState, SchedulePlan, SchedulePolicy, ScheduleState, SchedulerConfig,
-    SchedulerCounts, TakeBackRefusal, VolumePhase, VolumeScheduler, offered_load,
+    SchedulerCounts, TakeBackRefusal, USER_AHEAD_S_MAX, UserShares, UserStanding, VolumePhase,
+    VolumeScheduler, offered_load,
 };
 pub use slow::{ServerSample, SlowConfig, SlowServer, SlowServers};
 pub use weight::{

@@ -3,14 +3,15 @@
 //!
 //! A policy is a pure function of what is known of all phases at a time ([`SchedulePolicy::plan`]),
 //! so an agent and a simulation run the same code. CLARISSE has one of them, first come, first
-//! served (its slides, "Parallel I/O scheduling"). `policy` has it and others, `history` learns
-//! from past phases how often an application does I/O and how much, and `scheduler` gives grants
-//! for a time by a policy, and `volume` makes phases of applications of what their processes
-//! report.
+//! served (its slides, "Parallel I/O scheduling"). `policy` has it and others, `users` has which
+//! phases it chooses among, so that it is fair between users first, `history` learns from past
+//! phases how often an application does I/O and how much, `scheduler` gives grants for a time by a
+//! policy, and `volume` makes phases of applications of what their processes report.
 
 mod history;
 mod policy;
 mod scheduler;
+mod users;
 mod volume;
 
 pub use history::{ApplicationHistory, PhasePeriod, offered_load};
@@ -19,6 +20,7 @@ pub use scheduler::{
     BeginRefusal, IoScheduler, PhaseBegin, PhaseState, SchedulerConfig, SchedulerCounts,
     TakeBackRefusal,
 };
+pub use users::{USER_AHEAD_S_MAX, UserShares, UserStanding};
 pub use volume::{
     EndedPhase, MemberAnswer, MemberBounds, MemberId, MemberReport, MemberStage, VolumePhase,
     VolumeScheduler,
@@ -31,6 +33,8 @@ pub struct IoPhase {
     pub id: u64,
     /// The number of its application, which has one phase at a time.
     pub application: u64,
+    /// The user of the application.
+    pub user: u32,
     /// The time at which it began, in ns on the caller's clock.
     pub begun_ns: i64,
     /// The bytes that it will read and write, as far as it has said so.
@@ -51,15 +55,22 @@ impl IoPhase {
     /// Takes in a plan: the phase has a grant from now on, goes on with it, or waits.
     pub fn follow(&mut self, plan: &SchedulePlan, now_ns: i64) {
         let is_granted = plan.grants.iter().any(|grant| grant.id == self.id);
-        match (is_granted, self.granted_ns) {
-            (true, None) => self.granted_ns = Some(now_ns),
-            // A new turn of the same phase, which goes on since nobody is before it.
-            (true, Some(_)) if plan.is_new_turn => self.granted_ns = Some(now_ns),
-            (false, Some(_)) => {
-                self.granted_ns = None;
-                self.waiting_ns = now_ns;
-            }
-            _ => {}
+        match is_granted {
+            true => self.grant(plan.is_new_turn, now_ns),
+            false => self.wait(now_ns),
+        }
+    }
+
+    fn grant(&mut self, is_new_turn: bool, now_ns: i64) {
+        // In a new turn the same phase goes on if nobody is before it.
+        if self.granted_ns.is_none() || is_new_turn {
+            self.granted_ns = Some(now_ns);
+        }
+    }
+
+    fn wait(&mut self, now_ns: i64) {
+        if self.granted_ns.take().is_some() {
+            self.waiting_ns = now_ns;
         }
     }
 
@@ -102,6 +113,8 @@ pub struct ScheduleState<'a> {
     pub bandwidth: f64,
     /// All phases that have begun and not ended, in any order.
     pub phases: &'a [IoPhase],
+    /// How far users are ahead of their shares, as of this time.
+    pub users: &'a UserShares,
     /// The share of the storage's time that all applications together need, from their histories; 1
     /// and more is overload. `None` if too little is known.
     pub offered_load: Option<f64>,

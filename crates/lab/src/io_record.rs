@@ -2,7 +2,7 @@
 //! can be replayed under another policy: what each application computed and wrote, without what it
 //! waited.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::storage::{RecordedPhase, ScheduleQuality};
 
@@ -16,7 +16,7 @@ const WAITING: i64 = 1;
 pub struct PhaseFrame {
     /// Its time, in ns.
     pub ts: i64,
-    /// What makes its application: user, name and job.
+    /// What makes its application: user, name and job, with a zero byte between them.
     pub application: String,
     /// What makes its process, within the application: all other labels.
     pub process: String,
@@ -48,6 +48,8 @@ struct Recorded {
 #[derive(Clone, Debug, PartialEq)]
 pub struct IoRecord {
     applications: Vec<Vec<Recorded>>,
+    /// The number of the user of each.
+    users: Vec<u32>,
     begun_ns: i64,
 }
 
@@ -73,11 +75,25 @@ impl IoRecord {
                 ended.entry(key.0).or_default().push(phase);
             }
         }
+        let user = |application: &&str| {
+            application
+                .split('\0')
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let names: BTreeSet<String> = ended.keys().map(user).collect();
+        let number = |name: String| names.iter().take_while(|it| **it != name).count();
+        let users = ended
+            .keys()
+            .map(|it| u32::try_from(number(user(it))).unwrap_or(u32::MAX));
+        let users = users.collect();
         let applications: Vec<Vec<Recorded>> = ended.into_values().map(merged).collect();
         let begun = applications.iter().flatten().map(|it| it.begun_ns);
         Self {
             begun_ns: begun.min().unwrap_or(0),
             applications,
+            users,
         }
     }
 
@@ -121,7 +137,7 @@ impl IoRecord {
 
     /// The applications, as [`replay`](crate::storage::replay) takes them.
     pub fn to_replay(&self) -> Vec<Vec<RecordedPhase>> {
-        let phases = |application: &Vec<Recorded>| {
+        let phases = |(application, user): (&Vec<Recorded>, &u32)| {
             let mut before_ns = self.begun_ns;
             let phases = application.iter().map(|phase| {
                 let compute_s = seconds(before_ns, phase.begun_ns).max(0.0);
@@ -131,11 +147,16 @@ impl IoRecord {
                     bytes: phase.bytes,
                     declared: phase.declared,
                     priority: phase.priority,
+                    user: *user,
                 }
             });
             phases.collect()
         };
-        self.applications.iter().map(phases).collect()
+        self.applications
+            .iter()
+            .zip(&self.users)
+            .map(phases)
+            .collect()
     }
 
     /// How applications fared when they were recorded, on a storage of so many bytes/s.

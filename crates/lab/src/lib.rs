@@ -4,7 +4,8 @@
 //! ([`generate`]) or read from files of other programs ([`Trace::parse`]). [`replay`](mod@replay)
 //! lets a policy look at a trace at some ticks, and counts the cost of these looks and the share of
 //! time in which the policy's values between them were right. [`storage`] has applications compute
-//! and do I/O under a policy that schedules them; [`io_record`] has those that were recorded.
+//! and do I/O under a policy that schedules them; [`io_record`] has those that were recorded, and
+//! [`mapping`] maps them to several servers.
 //! Nothing here reads a clock or a file: bytes are arguments, results are plain data.
 
 pub mod accuracy;
@@ -16,6 +17,7 @@ pub mod evaluation;
 pub mod figures;
 mod generate;
 pub mod io_record;
+pub mod mapping;
 mod optimal;
 pub mod page;
 pub mod plot;

@@ -10,7 +10,8 @@
 use std::collections::VecDeque;
 
 use barograph_control::{
-    ApplicationHistory, IoPhase, PhaseGrant, SchedulePolicy, ScheduleState, offered_load,
+    ApplicationHistory, IoPhase, PhaseGrant, SchedulePolicy, ScheduleState, UserShares,
+    offered_load,
 };
 use barograph_forecast::Random;
 
@@ -39,6 +40,45 @@ pub struct StorageCase {
     pub declared: Option<f64>,
     /// The length of time, in seconds.
     pub seconds: f64,
+    /// Whose the applications are.
+    pub users: StorageUsers,
+    /// A further user that has phases open all the time. The quality is that of the others.
+    pub backlog: Option<Backlog>,
+}
+
+/// Applications that do nothing but I/O.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backlog {
+    /// Their number: so many phases are open all the time.
+    pub applications: usize,
+    /// Seconds that each phase takes alone.
+    pub alone_s: f64,
+}
+
+/// Whose the applications of a case are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StorageUsers {
+    /// All are of one user.
+    One,
+    /// Each has a user of its own.
+    Each,
+    /// As given; further ones are of the last user.
+    Of(Vec<u32>),
+}
+
+impl StorageUsers {
+    fn of(&self, application: usize, applications: usize) -> u32 {
+        match self {
+            Self::One => 0,
+            // Those of the backlog.
+            _ if application >= applications => u32::MAX,
+            Self::Each => u32::try_from(application).unwrap_or(u32::MAX),
+            Self::Of(users) => {
+                let last = users.last().copied().unwrap_or(0);
+                users.get(application).copied().unwrap_or(last)
+            }
+        }
+    }
 }
 
 impl StorageCase {
@@ -52,6 +92,8 @@ impl StorageCase {
             interference,
             declared: Some(0.0),
             seconds: 20_000.0,
+            users: StorageUsers::One,
+            backlog: None,
         }
     }
 }
@@ -85,6 +127,8 @@ pub struct RecordedPhase {
     pub declared: Option<u64>,
     /// 1 to 10, 10 for the most important.
     pub priority: u8,
+    /// The number of its user, where users are recorded.
+    pub user: u32,
 }
 
 /// What an application does between its phases, and in them.
@@ -106,6 +150,7 @@ impl Work {
                     bytes: *alone_s * BANDWIDTH,
                     declared: None,
                     priority: 5,
+                    user: 0,
                 })
             }
             Self::Recorded(phases) => phases.pop_front(),
@@ -148,11 +193,30 @@ pub fn simulate(policy: &SchedulePolicy, case: &StorageCase, seed: u64) -> Sched
             bytes: alone_s * BANDWIDTH,
             declared: None,
             priority: 5,
+            user: 0,
         };
         let compute_s = (period_s - alone_s).max(0.0);
         Application::new(first, Work::Drawn { alone_s, compute_s })
     });
-    let applications = drawn.collect();
+    let mut applications: Vec<Application> = drawn.collect();
+    if let Some(Backlog {
+        applications: count,
+        alone_s,
+    }) = case.backlog
+    {
+        let first = RecordedPhase {
+            compute_s: 0.0,
+            bytes: alone_s * BANDWIDTH,
+            declared: None,
+            priority: 5,
+            user: 0,
+        };
+        let work = || Work::Drawn {
+            alone_s,
+            compute_s: 0.0,
+        };
+        applications.extend((0..count).map(|_| Application::new(first, work())));
+    }
     run(policy, case, random, BANDWIDTH, applications)
 }
 
@@ -193,6 +257,7 @@ fn run(
         now_s: 0.0,
         phases: Vec::new(),
         grants: Vec::new(),
+        shares: UserShares::default(),
         plan_s: f64::INFINITY,
         phases_begun: 0,
     };
@@ -227,6 +292,7 @@ struct Storage<'a> {
     applications: Vec<Application>,
     phases: Vec<FluidPhase>,
     grants: Vec<PhaseGrant>,
+    shares: UserShares,
     plan_s: f64,
     phases_begun: u64,
 }
@@ -288,6 +354,10 @@ impl Storage<'_> {
             .partition(|it| it.left < BYTES_LEFT);
         self.phases = going;
         for phase in ended {
+            let grant = self.grants.iter().find(|grant| grant.id == phase.phase.id);
+            let served = grant.map_or(0.0, |grant| grant.share);
+            let (user, priority) = (phase.phase.user, phase.phase.priority);
+            self.shares.end(user, priority, served, nanoseconds(now_s));
             let application = &mut self.applications[phase.phase.application as usize];
             let alone_s = application.current.bytes / self.bandwidth;
             application
@@ -326,17 +396,24 @@ impl Storage<'_> {
                 }
                 (_, None) => None,
             };
-            let now_ns = (now_s * NS_PER_S) as i64;
+            let now_ns = nanoseconds(now_s);
+            let user = match &application.work {
+                Work::Recorded(_) => application.current.user,
+                Work::Drawn { .. } => self.case.users.of(number, self.case.periods_s.len()),
+            };
+            let priority = application.current.priority;
+            self.shares.begin(user, priority, now_ns);
             self.phases.push(FluidPhase {
                 phase: IoPhase {
                     id: self.phases_begun,
                     application: number as u64,
+                    user,
                     begun_ns: now_ns,
                     bytes: declared,
                     bytes_done: 0,
                     granted_ns: None,
                     waiting_ns: now_ns,
-                    priority: application.current.priority,
+                    priority,
                     period: application.history.period(),
                 },
                 left: bytes,
@@ -345,20 +422,28 @@ impl Storage<'_> {
     }
 
     fn plan(&mut self, policy: &SchedulePolicy) {
-        let now_ns = (self.now_s * NS_PER_S) as i64;
+        let now_ns = nanoseconds(self.now_s);
+        self.shares.settle(now_ns);
         let phases: Vec<IoPhase> = self.phases.iter().map(|it| it.phase.clone()).collect();
         let histories = self.applications.iter().map(|it| &it.history);
         let plan = policy.plan(&ScheduleState {
             now_ns,
             bandwidth: self.bandwidth,
             phases: &phases,
+            users: &self.shares,
             offered_load: offered_load(histories),
         });
         for fluid in &mut self.phases {
             fluid.phase.follow(&plan, now_ns);
         }
+        let served = plan.grants.iter().filter_map(|grant| {
+            let phase = phases.iter().find(|phase| phase.id == grant.id)?;
+            Some((phase.user, grant.share))
+        });
+        let far_ns = self.shares.follow(served);
         // A turn of less than a microsecond is one.
-        let until_s = plan.until_ns.map(|until_ns| until_ns as f64 / NS_PER_S);
+        let until_ns = plan.until_ns.into_iter().chain(far_ns).min();
+        let until_s = until_ns.map(|until_ns| until_ns as f64 / NS_PER_S);
         self.plan_s = until_s.map_or(f64::INFINITY, |until_s| until_s.max(self.now_s + 1e-6));
         self.grants = plan.grants;
     }
@@ -366,6 +451,8 @@ impl Storage<'_> {
     fn quality(mut self) -> ScheduleQuality {
         let now_s = self.now_s;
         let mut quality = ScheduleQuality::default();
+        let drawn = self.case.backlog.map(|_| self.case.periods_s.len());
+        self.applications.truncate(drawn.unwrap_or(usize::MAX));
         let count = self.applications.len().max(1) as f64;
         let mut logarithms = (0.0, 0.0);
         for application in &mut self.applications {
@@ -393,4 +480,9 @@ impl Storage<'_> {
         quality.stretch = logarithms.1.exp();
         quality
     }
+}
+
+fn nanoseconds(seconds: f64) -> i64 {
+    // A conversion of floats saturates.
+    (seconds * NS_PER_S) as i64
 }

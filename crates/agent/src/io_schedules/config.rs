@@ -98,8 +98,8 @@ impl Default for ScheduleConfig {
     fn default() -> Self {
         Self {
             lease_seconds: 60.0,
-            phases_max: 1_024,
-            phases_per_user_max: 256,
+            phases_max: 4_096,
+            phases_per_user_max: 1_024,
             processes_max: 4_096,
             processes_per_user_max: 1_024,
             priority_max: 5,

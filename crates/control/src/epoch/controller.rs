@@ -6,6 +6,10 @@ use super::{
     ControllerMessage, ControllerWord, EpochChange, EpochRecord, ProcessId, ProcessWord, ServerMap,
 };
 
+/// How often the map is told again to a member that does not say that it uses it. After that it is
+/// told when the member says which one it uses.
+const TELLS_MAX: u8 = 4;
+
 /// The times of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EpochTimes {
@@ -68,6 +72,10 @@ pub struct EpochController {
     members: BTreeSet<ProcessId>,
     gone_servers: BTreeSet<ProcessId>,
     stage: Stage,
+    /// Members that have not said that they use the map that holds, and how often they are still
+    /// told.
+    behind: BTreeSet<ProcessId>,
+    tells: u8,
     /// The time at which those who have not answered are told again.
     repeat_ns: i64,
 }
@@ -133,6 +141,8 @@ impl EpochController {
             members: members.into_iter().collect(),
             gone_servers: BTreeSet::new(),
             stage: Stage::Saving(after),
+            behind: BTreeSet::new(),
+            tells: 0,
             repeat_ns: 0,
         };
         (controller, vec![save])
@@ -153,6 +163,7 @@ impl EpochController {
         match &self.stage {
             Stage::Draining { until_ns, .. } => Some((*until_ns).min(self.repeat_ns)),
             Stage::Fencing { .. } => Some(self.repeat_ns),
+            Stage::Idle if self.tells > 0 && !self.behind.is_empty() => Some(self.repeat_ns),
             _ => None,
         }
     }
@@ -197,12 +208,12 @@ impl EpochController {
             return vec![ControllerOutput::Ended(ChangeEnd::Deposed)];
         }
         match after {
-            AfterSave::Nothing => self.tell_map(),
+            AfterSave::Nothing => self.tell_map(now_ns),
             AfterSave::Prepare => self.prepare(now_ns),
             AfterSave::Fence => self.fence(now_ns),
             AfterSave::Switch => {
                 let ended = ChangeEnd::Switched(self.record.map.clone());
-                let mut outputs = self.tell_map();
+                let mut outputs = self.tell_map(now_ns);
                 outputs.push(ControllerOutput::Ended(ended));
                 outputs
             }
@@ -220,6 +231,9 @@ impl EpochController {
         let next = self.record.change.as_ref().map(|change| change.map.epoch);
         if let ProcessWord::Uses { epoch } = word {
             let is_new = self.members.insert(member);
+            if *epoch >= self.record.map.epoch {
+                self.behind.remove(&member);
+            }
             // Only what is saved is told.
             let is_saved = !matches!(self.stage, Stage::Saving(_) | Stage::Deposed);
             if is_saved && *epoch < self.record.map.epoch {
@@ -265,6 +279,7 @@ impl EpochController {
     /// Takes in that a member is gone for good.
     pub fn member_gone(&mut self, member: ProcessId) -> Vec<ControllerOutput> {
         self.members.remove(&member);
+        self.behind.remove(&member);
         if let Stage::Draining { waiting, .. } = &mut self.stage {
             waiting.remove(&member);
         }
@@ -322,6 +337,15 @@ impl EpochController {
             return Vec::new();
         }
         self.repeat_ns = now_ns.saturating_add(self.times.repeat_ns.max(1));
+        if self.stage == Stage::Idle {
+            self.tells -= 1;
+            let map = self.record.map.clone();
+            let behind = self.behind.iter();
+            let tell = |member: &ProcessId| {
+                self.to_member(*member, ControllerWord::Switch { map: map.clone() })
+            };
+            return behind.map(tell).collect();
+        }
         self.ask()
     }
 
@@ -409,7 +433,10 @@ impl EpochController {
     }
 
     /// Tells all the map that holds.
-    fn tell_map(&self) -> Vec<ControllerOutput> {
+    fn tell_map(&mut self, now_ns: i64) -> Vec<ControllerOutput> {
+        self.behind.clone_from(&self.members);
+        self.tells = TELLS_MAX;
+        self.repeat_ns = now_ns.saturating_add(self.times.repeat_ns.max(1));
         let map = self.record.map.clone();
         let word = ControllerWord::Switch { map: map.clone() };
         let mut outputs = self.to_members(&word);

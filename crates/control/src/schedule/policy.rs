@@ -99,9 +99,23 @@ impl SchedulePolicy {
         }
     }
 
-    /// Decides which phases may do I/O from now on.
+    /// Decides which phases may do I/O from now on: those of users that are ahead of their shares
+    /// after those of the others ([`UserShares`](super::UserShares)), and of these by the rule.
     pub fn plan(&self, state: &ScheduleState<'_>) -> SchedulePlan {
-        let phases = state.phases;
+        let all = state.phases.iter();
+        let phases: Vec<&IoPhase> = match self {
+            // Who is more important is not held back for others.
+            Self::Priority => {
+                let highest = all.clone().map(|phase| phase.priority).max();
+                all.filter(|it| Some(it.priority) == highest).collect()
+            }
+            _ => all.collect(),
+        };
+        self.choose(state, &state.users.candidates(phases))
+    }
+
+    /// Decides among the phases that may be next.
+    fn choose(&self, state: &ScheduleState<'_>, phases: &[&IoPhase]) -> SchedulePlan {
         let by = self.name();
         let planned = |grants: Vec<PhaseGrant>| SchedulePlan {
             grants,
@@ -110,39 +124,33 @@ impl SchedulePolicy {
             by,
         };
         let of = |phase: Option<&IoPhase>| planned(phase.into_iter().map(alone).collect());
+        let all = || phases.iter().copied();
         match *self {
-            Self::Fcfs => of(phases.iter().min_by(|a, b| earlier(a, b))),
-            Self::RoundRobin { turn_s } => in_turns(state, by, turn_s, |a, b| {
+            Self::Fcfs => of(all().min_by(|a, b| earlier(a, b))),
+            Self::RoundRobin { turn_s } => in_turns(state, phases, by, turn_s, |a, b| {
                 let had_turn = a.granted_ns.is_some().cmp(&b.granted_ns.is_some());
                 let waited = a.waiting_ns.cmp(&b.waiting_ns);
                 had_turn.then(waited).then(a.id.cmp(&b.id))
             }),
             Self::Fair { most } => planned(fair(phases, most)),
             Self::ShortestFirst => {
-                let holder = phases.iter().find(|it| it.granted_ns.is_some());
-                let alone_s = |phase: &IoPhase| phase.alone_s(state.bandwidth);
-                let shortest = phases
-                    .iter()
-                    .min_by(|a, b| least((alone_s(a), a), (alone_s(b), b)));
-                of(holder.or(shortest))
+                let holder = all().find(|it| it.granted_ns.is_some());
+                of(holder.or_else(|| first_by(phases, |it| it.alone_s(state.bandwidth))))
             }
             Self::LeastLeft { ageing_s } => {
-                let left_s = |phase: &IoPhase| aged_s(state, phase, ageing_s);
-                of(phases
-                    .iter()
-                    .min_by(|a, b| least((left_s(a), a), (left_s(b), b))))
+                of(first_by(phases, |phase| aged_s(state, phase, ageing_s)))
             }
-            Self::Priority => of(phases.iter().min_by(|a, b| {
+            Self::Priority => of(all().min_by(|a, b| {
                 let more = b.priority.cmp(&a.priority);
                 more.then_with(|| earlier(a, b))
             })),
-            Self::WorstSlowdown { turn_s } => in_turns(state, by, turn_s, |a, b| {
+            Self::WorstSlowdown { turn_s } => in_turns(state, phases, by, turn_s, |a, b| {
                 let slowdown = |phase: &IoPhase| phase.slowdown(state.now_ns, state.bandwidth);
                 let worse = slowdown(b).total_cmp(&slowdown(a));
                 worse.then_with(|| earlier(a, b))
             }),
-            Self::Set10 { most, by_left } => planned(sets(state, most, by_left)),
-            Self::Adaptive(config) => config.choose(state).plan(state),
+            Self::Set10 { most, by_left } => planned(sets(state, phases, most, by_left)),
+            Self::Adaptive(config) => config.choose(state).choose(state, phases),
         }
     }
 }
@@ -157,9 +165,10 @@ impl AdaptiveConfig {
         }
         let periods = state.phases.iter().filter_map(|phase| phase.period);
         let mut variations: Vec<f64> = periods.map(|it| it.variation).collect();
-        variations.sort_by(f64::total_cmp);
         let is_known = variations.len() * 2 >= state.phases.len();
-        let median = variations.get(variations.len() / 2).copied();
+        let middle = variations.len() / 2;
+        let median = (!variations.is_empty())
+            .then(|| *variations.select_nth_unstable_by(middle, f64::total_cmp).1);
         match is_known && median.is_some_and(|it| it <= self.variation_max) {
             true => SchedulePolicy::Set10 {
                 most: self.sets_most,
@@ -184,6 +193,13 @@ fn earlier(a: &IoPhase, b: &IoPhase) -> Ordering {
     a.begun_ns.cmp(&b.begun_ns).then(a.id.cmp(&b.id))
 }
 
+/// The phase of which a number is least.
+fn first_by<'a>(phases: &[&'a IoPhase], number: impl Fn(&IoPhase) -> f64) -> Option<&'a IoPhase> {
+    let numbered = phases.iter().map(|phase| (number(phase), *phase));
+    let first = numbered.min_by(|a, b| least(*a, *b));
+    first.map(|(_, phase)| phase)
+}
+
 /// The order by a number, and of equal ones by the begin.
 fn least((of_a, a): (f64, &IoPhase), (of_b, b): (f64, &IoPhase)) -> Ordering {
     of_a.total_cmp(&of_b).then_with(|| earlier(a, b))
@@ -199,62 +215,86 @@ fn aged_s(state: &ScheduleState<'_>, phase: &IoPhase, ageing_s: f64) -> f64 {
 /// The first phase by an order, one at a time, each for a turn while others wait.
 fn in_turns(
     state: &ScheduleState<'_>,
+    phases: &[&IoPhase],
     by: &'static str,
     turn_s: f64,
     order: impl Fn(&IoPhase, &IoPhase) -> Ordering,
 ) -> SchedulePlan {
     let turn_ns = nanoseconds(turn_s).max(1);
     let end_ns = |phase: &IoPhase| Some(phase.granted_ns?.saturating_add(turn_ns));
-    let phases = state.phases;
     let holder = phases
         .iter()
+        .copied()
         .find(|it| end_ns(it).is_some_and(|end_ns| end_ns > state.now_ns));
     // One whose turn is over goes on only if nobody is before it.
-    let next = holder.or_else(|| phases.iter().min_by(|a, b| order(a, b)));
+    let next = holder.or_else(|| phases.iter().copied().min_by(|a, b| order(a, b)));
     let turn_end_ns = state.now_ns.saturating_add(turn_ns);
     let until_ns = holder.and_then(end_ns).unwrap_or(turn_end_ns);
     SchedulePlan {
         grants: next.into_iter().map(alone).collect(),
-        until_ns: next.filter(|_| phases.len() > 1).map(|_| until_ns),
+        until_ns: next.filter(|_| state.phases.len() > 1).map(|_| until_ns),
         is_new_turn: holder.is_none(),
         by,
     }
 }
 
-fn fair(phases: &[IoPhase], most: usize) -> Vec<PhaseGrant> {
-    let mut all: Vec<&IoPhase> = phases.iter().collect();
+/// The first phases of all users before the second ones. Users share by the highest priorities of
+/// theirs, and the phases of each by their own.
+fn fair(phases: &[&IoPhase], most: usize) -> Vec<PhaseGrant> {
+    let mut all: Vec<&IoPhase> = phases.to_vec();
     all.sort_by(|a, b| earlier(a, b));
-    all.truncate(most.max(1));
-    shared(
-        all.into_iter()
-            .map(|it| (it, f64::from(it.priority.max(1)))),
-    )
+    let mut of_users: BTreeMap<u32, usize> = BTreeMap::new();
+    let ranked = all.into_iter().map(|phase| {
+        let rank = of_users.entry(phase.user).or_default();
+        *rank += 1;
+        (*rank, phase)
+    });
+    let mut ranked: Vec<(usize, &IoPhase)> = ranked.collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.truncate(most.max(1));
+    let weight = |phase: &IoPhase| f64::from(phase.priority.max(1));
+    let mut weights: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    for (_, phase) in &ranked {
+        let (highest, sum) = weights.entry(phase.user).or_default();
+        *highest = highest.max(weight(phase));
+        *sum += weight(phase);
+    }
+    shared(ranked.into_iter().map(|(_, phase)| {
+        let (highest, sum) = weights.get(&phase.user).copied().unwrap_or((1.0, 1.0));
+        (phase, highest * weight(phase) / sum)
+    }))
 }
 
-fn sets(state: &ScheduleState<'_>, most: usize, by_left: bool) -> Vec<PhaseGrant> {
-    let phases = state.phases;
-    let is_before = |a: &IoPhase, b: &IoPhase| {
-        let left_s = |phase: &IoPhase| {
-            let period_s = phase.period.map_or(AGEING_S, |period| period.seconds);
-            aged_s(state, phase, period_s)
-        };
-        match by_left {
-            true => least((left_s(a), a), (left_s(b), b)).is_lt(),
-            false => earlier(a, b).is_lt(),
-        }
+fn sets(
+    state: &ScheduleState<'_>,
+    phases: &[&IoPhase],
+    most: usize,
+    by_left: bool,
+) -> Vec<PhaseGrant> {
+    // By what is left, or by the begin alone.
+    let left_s = |phase: &IoPhase| match by_left {
+        true => aged_s(
+            state,
+            phase,
+            phase.period.map_or(AGEING_S, |period| period.seconds),
+        ),
+        false => 0.0,
     };
     let set = |phase: &IoPhase| phase.period.map(|period| period.set());
     // An application of which nothing is known yet holds up those with the longest periods alone.
-    let slowest = phases.iter().filter_map(set).max().unwrap_or(0);
-    let mut heads: BTreeMap<i32, &IoPhase> = BTreeMap::new();
+    let slowest = phases.iter().copied().filter_map(set).max().unwrap_or(0);
+    let mut heads: BTreeMap<i32, (f64, &IoPhase)> = BTreeMap::new();
     for phase in phases {
-        let head = heads.entry(set(phase).unwrap_or(slowest)).or_insert(phase);
-        if is_before(phase, head) {
+        let phase = (left_s(phase), *phase);
+        let head = heads
+            .entry(set(phase.1).unwrap_or(slowest))
+            .or_insert(phase);
+        if least(phase, *head).is_lt() {
             *head = phase;
         }
     }
     let heads = heads.into_iter().take(most.max(1));
-    shared(heads.map(|(set, head)| (head, 10_f64.powi(-set.clamp(-12, 12)))))
+    shared(heads.map(|(set, (_, head))| (head, 10_f64.powi(-set.clamp(-12, 12)))))
 }
 
 /// Grants with shares by weights.

@@ -5,13 +5,14 @@
 //! done; who does not is taken for dead, so that nobody waits for it. Who waits for longer than it
 //! wants to goes on without a grant, and says so: then it counts as one that is served, and the
 //! policy knows what shares the storage. Nobody is held up by a policy that starves it: who has
-//! waited for too long is served beside the others, and that is counted.
+//! waited for too long is served beside the others, one phase of each user at a time, and that is
+//! counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     ApplicationHistory, IoPhase, PhaseGrant, SchedulePlan, SchedulePolicy, ScheduleState,
-    offered_load, seconds,
+    UserShares, UserStanding, nanoseconds, offered_load, seconds,
 };
 
 /// An application that was not seen for so many of its periods has ended.
@@ -21,6 +22,11 @@ const UNKNOWN_SEEN_S_MAX: f64 = 3_600.0;
 /// Most applications whose past is known; of the user that has the most, the one that was seen
 /// least recently is forgotten.
 const APPLICATIONS_MAX: usize = 4_096;
+/// The offered load of so many applications is computed for each plan; that of more at most once
+/// in [`LOAD_NS`].
+const LOAD_APPLICATIONS: usize = 64;
+/// See [`LOAD_APPLICATIONS`].
+const LOAD_NS: i64 = 1_000_000_000;
 
 /// The settings of a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +38,8 @@ pub struct SchedulerConfig {
     /// The time in ns after which a phase of which nothing was heard has ended.
     pub lease_ns: i64,
     /// A phase that has waited so many times as long as it takes alone, and for
-    /// [`Self::starved_ns`], is served beside the others.
+    /// [`Self::starved_ns`], is served beside the others; of each user one at a time, and none of a
+    /// user that is ahead of its share.
     pub starved_slowdown: f64,
     /// See [`Self::starved_slowdown`].
     pub starved_ns: i64,
@@ -59,6 +66,19 @@ impl SchedulerConfig {
             phases_of_user_max: 1_000,
             plans_in_steps: false,
         }
+    }
+
+    /// The time from which on a phase has waited for too long; `None` if it has a grant, or was
+    /// helped.
+    fn starves_ns(&self, held: &Held) -> Option<i64> {
+        let phase = &held.phase;
+        if held.is_starved || phase.granted_ns.is_some() {
+            return None;
+        }
+        let most_s = self.starved_slowdown * phase.alone_s(self.bandwidth);
+        let most_ns = nanoseconds(most_s - phase.left_s(self.bandwidth));
+        let slow_ns = phase.begun_ns.saturating_add(most_ns);
+        Some(slow_ns.max(phase.waiting_ns.saturating_add(self.starved_ns)))
     }
 }
 
@@ -140,7 +160,6 @@ pub struct SchedulerCounts {
 #[derive(Clone, Debug)]
 struct Held {
     phase: IoPhase,
-    user: u32,
     until_ns: i64,
     /// Whether it does I/O whatever the policy says.
     is_alone: bool,
@@ -159,11 +178,26 @@ pub struct IoScheduler {
     /// By user and application, so that nobody spoils what is known of another user's, with the
     /// time at which each was seen last.
     histories: BTreeMap<(u32, u64), (ApplicationHistory, i64)>,
+    /// Open phases of each user.
+    of_users: BTreeMap<u32, usize>,
+    shares: UserShares,
+    /// Phases that do I/O whatever the policy says.
+    beside: BTreeSet<u64>,
+    /// Users of whom a phase is served since it has waited for too long.
+    helped: BTreeSet<u32>,
     plan: SchedulePlan,
     /// Whether something has happened since the plan.
     is_stale: bool,
     /// The number of plans so far.
     plans: u64,
+    /// No lease ends, and nobody has waited for too long, before this time.
+    quiet_until_ns: i64,
+    /// The offered load, and the time of it.
+    load: Option<(Option<f64>, i64)>,
+    /// Phases whose leases were over in the last step.
+    expired: Vec<u64>,
+    /// Phases that have waited for too long, as of the last survey, with their users.
+    starving: Vec<(u32, u64)>,
     last_id: u64,
     counts: SchedulerCounts,
 }
@@ -175,6 +209,10 @@ impl IoScheduler {
             config,
             phases: BTreeMap::new(),
             histories: BTreeMap::new(),
+            of_users: BTreeMap::new(),
+            shares: UserShares::default(),
+            beside: BTreeSet::new(),
+            helped: BTreeSet::new(),
             plan: SchedulePlan {
                 grants: Vec::new(),
                 until_ns: None,
@@ -183,6 +221,10 @@ impl IoScheduler {
             },
             is_stale: false,
             plans: 0,
+            quiet_until_ns: i64::MIN,
+            load: None,
+            expired: Vec::new(),
+            starving: Vec::new(),
             last_id: 0,
             counts: SchedulerCounts::default(),
         }
@@ -198,6 +240,11 @@ impl IoScheduler {
         self.plans
     }
 
+    /// How far users are ahead of their shares, as of the last change.
+    pub fn shares(&self) -> &UserShares {
+        &self.shares
+    }
+
     /// The plan that holds.
     pub fn current(&self) -> &SchedulePlan {
         &self.plan
@@ -209,11 +256,7 @@ impl IoScheduler {
     ///
     /// It is not scheduled, and its I/O goes on.
     pub fn begin(&mut self, begin: &PhaseBegin, now_ns: i64) -> Result<u64, BeginRefusal> {
-        let of_user = self
-            .phases
-            .values()
-            .filter(|it| it.user == begin.user)
-            .count();
+        let of_user = self.of_users.get(&begin.user).copied().unwrap_or(0);
         let refusal = match () {
             () if of_user >= self.config.phases_of_user_max => Some(BeginRefusal::TooManyOfUser),
             () if self.phases.len() >= self.config.phases_max => Some(BeginRefusal::TooMany),
@@ -233,6 +276,7 @@ impl IoScheduler {
             phase: IoPhase {
                 id,
                 application: begin.application,
+                user: begin.user,
                 begun_ns: now_ns,
                 bytes: begin.bytes,
                 bytes_done: 0,
@@ -241,14 +285,18 @@ impl IoScheduler {
                 priority: begin.priority,
                 period,
             },
-            user: begin.user,
             until_ns: now_ns.saturating_add(self.config.lease_ns),
             is_alone: false,
             is_starved: false,
             yields: begin.yields,
             is_put_back: false,
         };
+        let starves_ns = self.config.starves_ns(&held).unwrap_or(i64::MAX);
+        let quiet_ns = held.until_ns.min(starves_ns);
+        self.quiet_until_ns = self.quiet_until_ns.min(quiet_ns);
         self.phases.insert(id, held);
+        self.of_users.insert(begin.user, of_user + 1);
+        self.shares.begin(begin.user, begin.priority, now_ns);
         self.change(now_ns);
         Ok(id)
     }
@@ -261,9 +309,12 @@ impl IoScheduler {
             return PhaseState::Unknown;
         };
         held.until_ns = until_ns;
+        // A clock that goes back.
+        self.quiet_until_ns = self.quiet_until_ns.min(until_ns);
         held.phase.bytes_done = held.phase.bytes_done.max(bytes_done);
         if is_alone && !held.is_alone {
             held.is_alone = true;
+            self.beside.insert(id);
             self.counts.went_alone += 1;
             self.change(now_ns);
         }
@@ -348,49 +399,71 @@ impl IoScheduler {
     /// Ends a phase. One that is not known any more changes nothing: it was ended twice, or its
     /// lease was over.
     pub fn end(&mut self, id: u64, bytes_done: u64, now_ns: i64) {
-        let Some(held) = self.phases.remove(&id) else {
+        let Some(phase) = self.remove(id, now_ns) else {
             return;
         };
         self.counts.ended += 1;
         self.forget_put_back();
-        let alone_s = held.phase.bytes_done.max(bytes_done) as f64 / self.config.bandwidth;
-        let history = self.history((held.user, held.phase.application), now_ns);
+        let alone_s = phase.bytes_done.max(bytes_done) as f64 / self.config.bandwidth;
+        let history = self.history((phase.user, phase.application), now_ns);
         history.end(seconds(now_ns), alone_s);
         self.change(now_ns);
     }
 
     /// Does what is due at a time; returns the time of the next step, `None` without phases.
     pub fn step(&mut self, now_ns: i64) -> Option<i64> {
-        let before = self.phases.len();
-        self.phases.retain(|_, held| held.until_ns > now_ns);
-        let expired = before - self.phases.len();
-        self.counts.expired += expired as u64;
-        if expired > 0 {
-            self.forget_put_back();
+        self.expired.clear();
+        let plan_ns = self.plan.until_ns;
+        let is_due = plan_ns.is_some_and(|until_ns| now_ns >= until_ns);
+        if is_due || self.is_stale || now_ns >= self.quiet_until_ns {
+            self.survey(now_ns);
+            if is_due || self.is_stale || self.starving.iter().any(|it| self.is_helped(it.0)) {
+                self.replan(now_ns);
+            }
         }
-        let is_due = self
-            .plan
-            .until_ns
-            .is_some_and(|until_ns| now_ns >= until_ns);
-        let is_starving = self
-            .phases
-            .values()
-            .any(|held| self.is_starving(held, now_ns));
-        if expired > 0 || is_due || is_starving || self.is_stale {
-            self.replan(now_ns);
-        }
-        let leases = self.phases.values().map(|held| held.until_ns);
-        leases.chain(self.plan.until_ns).min()
+        let next_ns = self.plan.until_ns.unwrap_or(i64::MAX);
+        let next_ns = next_ns.min(self.quiet_until_ns);
+        (!self.phases.is_empty()).then(|| next_ns.max(now_ns.saturating_add(1)))
     }
 
-    fn is_starving(&self, held: &Held, now_ns: i64) -> bool {
-        let phase = &held.phase;
-        let waited_ns = now_ns.saturating_sub(phase.waiting_ns);
-        let slowdown = phase.slowdown(now_ns, self.config.bandwidth);
-        !held.is_starved
-            && phase.granted_ns.is_none()
-            && waited_ns >= self.config.starved_ns
-            && slowdown >= self.config.starved_slowdown
+    /// The phases whose leases were over in the last step.
+    pub fn expired(&self) -> &[u64] {
+        &self.expired
+    }
+
+    /// Forgets phases whose leases are over, and notes who has waited for too long.
+    fn survey(&mut self, now_ns: i64) {
+        self.quiet_until_ns = i64::MAX;
+        self.starving.clear();
+        for (id, held) in &self.phases {
+            if held.until_ns <= now_ns {
+                self.expired.push(*id);
+                continue;
+            }
+            self.quiet_until_ns = self.quiet_until_ns.min(held.until_ns);
+            match self.config.starves_ns(held) {
+                Some(at_ns) if at_ns > now_ns => {
+                    self.quiet_until_ns = self.quiet_until_ns.min(at_ns);
+                }
+                Some(_) => self.starving.push((held.phase.user, *id)),
+                None => {}
+            }
+        }
+        if !self.expired.is_empty() {
+            self.is_stale = true;
+            self.forget_put_back();
+        }
+        self.counts.expired += self.expired.len() as u64;
+        for at in 0..self.expired.len() {
+            self.remove(self.expired[at], now_ns);
+        }
+        self.shares.settle(now_ns);
+    }
+
+    /// Whether a phase of a user that has waited for too long is served beside the others: if the
+    /// user is not ahead, and no other phase of it is.
+    fn is_helped(&self, user: u32) -> bool {
+        self.shares.standing(user) == UserStanding::Within && !self.helped.contains(&user)
     }
 
     /// Plans anew, now or at the next step.
@@ -404,44 +477,93 @@ impl IoScheduler {
     fn replan(&mut self, now_ns: i64) {
         self.is_stale = false;
         self.plans += 1;
+        self.shares.settle(now_ns);
+        let offered_load = self.recent_load(now_ns);
+        let held: Vec<u64> = self.plan.grants.iter().map(|grant| grant.id).collect();
         let others = self.phases.values().filter(|held| !held.is_put_back);
         let phases: Vec<IoPhase> = others.map(|held| held.phase.clone()).collect();
-        let plan = self.config.policy.plan(&ScheduleState {
+        self.plan = self.config.policy.plan(&ScheduleState {
             now_ns,
             bandwidth: self.config.bandwidth,
             phases: &phases,
-            offered_load: self.load(now_ns),
+            users: &self.shares,
+            offered_load,
         });
-        self.plan = plan;
-        self.keep_holders();
-        let starving = self.phases.iter();
-        let starving = starving.filter(|(_, held)| self.is_starving(held, now_ns));
-        let starving: Vec<u64> = starving.map(|(id, _)| *id).collect();
-        for id in starving {
+        self.keep_holders(&held);
+        self.help();
+        self.add_beside();
+        self.follow(&held, now_ns);
+    }
+
+    /// Notes what the plan means for phases and for users.
+    fn follow(&mut self, before: &[u64], now_ns: i64) {
+        let plan = &self.plan;
+        let granted: BTreeSet<u64> = plan.grants.iter().map(|grant| grant.id).collect();
+        for id in before.iter().filter(|id| !granted.contains(id)) {
+            if let Some(held) = self.phases.get_mut(id) {
+                held.phase.wait(now_ns);
+                let starves_ns = self.config.starves_ns(held).unwrap_or(i64::MAX);
+                self.quiet_until_ns = self.quiet_until_ns.min(starves_ns);
+            }
+        }
+        let phases = &mut self.phases;
+        let served = plan.grants.iter().filter_map(|grant| {
+            let phase = &mut phases.get_mut(&grant.id)?.phase;
+            phase.grant(plan.is_new_turn, now_ns);
+            Some((phase.user, grant.share))
+        });
+        let far_ns = self.shares.follow(served);
+        let times = self.plan.until_ns.into_iter().chain(far_ns);
+        self.plan.until_ns = times.min();
+    }
+
+    /// Marks those who have waited for too long, the one that began first of each user.
+    fn help(&mut self) {
+        for (user, id) in std::mem::take(&mut self.starving) {
+            if !self.is_helped(user) {
+                continue;
+            }
             if let Some(held) = self.phases.get_mut(&id) {
                 held.is_starved = true;
+                self.helped.insert(user);
+                self.beside.insert(id);
                 self.counts.starved += 1;
             }
         }
-        self.add_beside();
-        for held in self.phases.values_mut() {
-            held.phase.follow(&self.plan, now_ns);
+    }
+
+    fn remove(&mut self, id: u64, now_ns: i64) -> Option<IoPhase> {
+        let held = self.phases.remove(&id)?;
+        let user = held.phase.user;
+        if let Some(count) = self.of_users.get_mut(&user) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_users.remove(&user);
+            }
         }
+        if held.is_starved {
+            self.helped.remove(&user);
+        }
+        self.beside.remove(&id);
+        let grant = self.plan.grants.iter().find(|grant| grant.id == id);
+        let served = grant.map_or(0.0, |grant| grant.share);
+        self.shares.end(user, held.phase.priority, served, now_ns);
+        Some(held.phase)
     }
 
     /// Leaves the grant to those who have one and do not stop for others; the policy's choice has
     /// the places that are left.
-    fn keep_holders(&mut self) {
-        let granted = |plan: &SchedulePlan, id: u64| plan.grants.iter().any(|it| it.id == id);
-        let holders = self
-            .phases
-            .values()
-            .filter(|held| !held.yields && !held.is_alone && held.phase.granted_ns.is_some());
-        let kept: Vec<u64> = holders.map(|held| held.phase.id).collect();
-        let places = self.plan.grants.len();
-        if kept.iter().all(|id| granted(&self.plan, *id)) {
+    fn keep_holders(&mut self, before: &[u64]) {
+        let keeps = |held: &Held| !held.yields && !held.is_alone && held.phase.granted_ns.is_some();
+        let kept = before.iter().copied();
+        let kept: Vec<u64> = kept
+            .filter(|id| self.phases.get(id).is_some_and(keeps))
+            .collect();
+        let granted: BTreeSet<u64> = self.plan.grants.iter().map(|grant| grant.id).collect();
+        if kept.iter().all(|id| granted.contains(id)) {
             return;
         }
+        let places = self.plan.grants.len();
         let others = self.plan.grants.iter().filter(|it| !kept.contains(&it.id));
         let others = others.take(places.saturating_sub(kept.len()));
         let others: Vec<u64> = others.map(|it| it.id).collect();
@@ -452,18 +574,12 @@ impl IoScheduler {
 
     /// Adds grants for those who do I/O whatever the policy says, each with the share of one.
     fn add_beside(&mut self) {
-        let is_beside = |held: &&Held| held.is_alone || held.is_starved;
-        let beside = self
-            .phases
-            .values()
-            .filter(is_beside)
-            .map(|held| held.phase.id);
-        let granted = |id: &u64| self.plan.grants.iter().any(|grant| grant.id == *id);
-        let beside: Vec<u64> = beside.filter(|id| !granted(id)).collect();
-        let (planned, added) = (self.plan.grants.len() as f64, beside.len() as f64);
-        if beside.is_empty() {
+        if self.beside.is_empty() {
             return;
         }
+        let granted: BTreeSet<u64> = self.plan.grants.iter().map(|grant| grant.id).collect();
+        let beside: Vec<u64> = self.beside.difference(&granted).copied().collect();
+        let (planned, added) = (granted.len() as f64, beside.len() as f64);
         let all = planned + added;
         self.plan
             .grants
@@ -473,6 +589,21 @@ impl IoScheduler {
         self.plan
             .grants
             .extend(beside.into_iter().map(|id| PhaseGrant { id, share }));
+    }
+
+    /// The offered load of a plan.
+    fn recent_load(&mut self, now_ns: i64) -> Option<f64> {
+        let is_recent = |at_ns: i64| (0..LOAD_NS).contains(&now_ns.saturating_sub(at_ns));
+        match self.load {
+            Some((load, at_ns)) if self.histories.len() > LOAD_APPLICATIONS && is_recent(at_ns) => {
+                load
+            }
+            _ => {
+                let load = self.load(now_ns);
+                self.load = Some((load, now_ns));
+                load
+            }
+        }
     }
 
     fn history(&mut self, key: (u32, u64), now_ns: i64) -> &mut ApplicationHistory {

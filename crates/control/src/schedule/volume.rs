@@ -129,7 +129,7 @@ struct Member {
 #[derive(Clone, Debug)]
 struct Group {
     key: (u32, u64),
-    members: usize,
+    members: BTreeSet<MemberId>,
     /// The bytes of all members, also of those that have ended.
     bytes_done: u64,
     is_alone: bool,
@@ -158,10 +158,15 @@ pub struct VolumeScheduler {
     ended: VecDeque<EndedPhase>,
     /// Phases of processes that were not scheduled, since there were too many processes.
     refused: u64,
-    /// The number of the plan whose answers were noted; `None` after a report.
+    /// Processes that were not answered yet.
+    fresh: Vec<MemberId>,
+    /// The number of the plan whose answers were noted, and its grants.
     answered: Option<u64>,
     /// Whether all do I/O at once, whatever the plan says.
     lets_all: bool,
+    /// Whether that has changed since the last step.
+    are_all_due: bool,
+    granted: BTreeMap<u64, f64>,
 }
 
 /// The bounds on processes at work in a volume.
@@ -191,8 +196,11 @@ impl VolumeScheduler {
             bounds,
             ended: VecDeque::new(),
             refused: 0,
+            fresh: Vec::new(),
             answered: None,
             lets_all: false,
+            are_all_due: false,
+            granted: BTreeMap::new(),
         }
     }
 
@@ -221,7 +229,7 @@ impl VolumeScheduler {
         if std::mem::replace(&mut self.lets_all, lets_all) == lets_all {
             return;
         }
-        self.answered = None;
+        self.are_all_due = true;
         if lets_all {
             return;
         }
@@ -244,13 +252,11 @@ impl VolumeScheduler {
     ///
     /// The phase goes on.
     pub fn take_back(&mut self, phase: u64, now_ns: i64) -> Result<(), TakeBackRefusal> {
-        self.answered = None;
         self.scheduler.take_back(phase, now_ns)
     }
 
     /// Takes in a report of a process.
     pub fn report(&mut self, id: MemberId, report: &MemberReport, now_ns: i64) {
-        self.answered = None;
         match (report.stage, self.members.contains_key(&id)) {
             (MemberStage::Ended, true) => self.end(id, report.bytes_done, now_ns),
             // It ended before anything was heard of it, or twice.
@@ -282,9 +288,27 @@ impl VolumeScheduler {
     pub fn step(&mut self, now_ns: i64) -> Option<i64> {
         self.lapse(now_ns);
         let next_ns = self.scheduler.step(now_ns);
+        for id in self.scheduler.expired().to_vec() {
+            self.expire(id, now_ns);
+        }
         let plans = self.scheduler.plans();
         if self.answered.replace(plans) != Some(plans) {
-            self.answer(now_ns);
+            self.answer_plan(now_ns);
+        }
+        if std::mem::take(&mut self.are_all_due) {
+            self.fresh = self.members.keys().copied().collect();
+        }
+        if self.lets_all {
+            for group in self.groups.values_mut() {
+                group.started_ns.get_or_insert(now_ns);
+            }
+        }
+        for id in std::mem::take(&mut self.fresh) {
+            let phase = self.members.get(&id).map(|member| member.phase);
+            let share = phase.map(|phase| self.granted.get(&phase).copied());
+            if let Some(share) = share {
+                self.answer(id, share);
+            }
         }
         let lapses = self.lapses.first().map(|(lapses_ns, _)| *lapses_ns);
         next_ns.into_iter().chain(lapses).min()
@@ -301,7 +325,7 @@ impl VolumeScheduler {
             Some(VolumePhase {
                 phase: self.scheduler.phase(*id)?,
                 user: group.key.0,
-                members: group.members,
+                members: group.members.len(),
                 state: self.scheduler.state(*id),
                 is_alone: group.is_alone,
             })
@@ -344,7 +368,7 @@ impl VolumeScheduler {
                 self.open.insert(key, phase);
                 let group = Group {
                     key,
-                    members: 0,
+                    members: BTreeSet::new(),
                     bytes_done: 0,
                     is_alone: false,
                     begun_ns: now_ns,
@@ -356,7 +380,7 @@ impl VolumeScheduler {
             }
         };
         if let Some(group) = self.groups.get_mut(&phase) {
-            group.members += 1;
+            group.members.insert(id);
             let known = self.scheduler.phase(phase);
             group.bytes = known.and_then(|known| known.bytes);
         }
@@ -370,6 +394,7 @@ impl VolumeScheduler {
             lapses_ns: None,
         };
         self.members.insert(id, member);
+        self.fresh.push(id);
         self.of_users.insert(report.user, of_user + 1);
         Ok(())
     }
@@ -425,8 +450,8 @@ impl VolumeScheduler {
         let group = self.groups.get_mut(&member.phase)?;
         let more = bytes_done.saturating_sub(member.bytes_done);
         group.bytes_done = group.bytes_done.saturating_add(more);
-        group.members -= 1;
-        let (key, done, is_empty) = (group.key, group.bytes_done, group.members == 0);
+        group.members.remove(&id);
+        let (key, done, is_empty) = (group.key, group.bytes_done, group.members.is_empty());
         // Who begins from now on belongs to the next phase.
         if self.open.get(&key) == Some(&member.phase) {
             self.open.remove(&key);
@@ -515,39 +540,54 @@ impl VolumeScheduler {
         }
     }
 
-    /// Notes the answers that have changed, and forgets phases whose leases were over.
-    fn answer(&mut self, now_ns: i64) {
-        for (id, group) in &mut self.groups {
-            let is_granted = matches!(self.scheduler.state(*id), PhaseState::Granted { .. });
-            if (is_granted || self.lets_all) && group.started_ns.is_none() {
-                group.started_ns = Some(now_ns);
-            }
-        }
-        let mut gone = Vec::new();
-        for (id, member) in &mut self.members {
-            let answer = match self.scheduler.state(member.phase) {
-                PhaseState::Granted { .. } | PhaseState::Waiting { .. } if self.lets_all => {
-                    // Who has a grant goes on with it.
-                    match member.answered {
-                        Some(go @ MemberAnswer::Go { .. }) => go,
-                        _ => MemberAnswer::Unscheduled,
-                    }
-                }
-                PhaseState::Granted { share, .. } => MemberAnswer::Go { share },
-                PhaseState::Waiting { .. } => MemberAnswer::Wait,
-                PhaseState::Unknown => {
-                    gone.push((*id, member.phase));
-                    MemberAnswer::Unscheduled
-                }
-            };
-            if member.answered != Some(answer) {
-                member.answered = Some(answer);
-                self.answers.push((*id, answer));
-            }
-        }
-        for (id, phase) in gone {
+    /// Forgets a phase whose lease was over.
+    fn expire(&mut self, phase: u64, now_ns: i64) {
+        let members = self.groups.get(&phase).map(|group| group.members.clone());
+        for id in members.into_iter().flatten() {
             self.forget(id);
-            self.close(phase, true, now_ns);
+            self.answers.push((id, MemberAnswer::Unscheduled));
+        }
+        self.close(phase, true, now_ns);
+    }
+
+    /// Notes the answers that a plan has changed.
+    fn answer_plan(&mut self, now_ns: i64) {
+        let grants = self.scheduler.current().grants.iter();
+        let granted: BTreeMap<u64, f64> = grants.map(|grant| (grant.id, grant.share)).collect();
+        let before = std::mem::replace(&mut self.granted, granted.clone());
+        let ended = before.keys().filter(|id| !granted.contains_key(id));
+        let changed: Vec<(u64, Option<f64>)> = ended
+            .map(|id| (*id, None))
+            .chain(granted.iter().map(|(id, share)| (*id, Some(*share))))
+            .filter(|(id, share)| before.get(id).copied() != *share)
+            .collect();
+        for (phase, share) in changed {
+            let Some(group) = self.groups.get_mut(&phase) else {
+                continue;
+            };
+            if share.is_some() {
+                group.started_ns.get_or_insert(now_ns);
+            }
+            for id in group.members.clone() {
+                self.answer(id, share);
+            }
+        }
+    }
+
+    /// Notes the answer to a process, if it is another one than before.
+    fn answer(&mut self, id: MemberId, share: Option<f64>) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let answer = match (self.lets_all, member.answered, share) {
+            // Who has a grant goes on with it.
+            (true, Some(go @ MemberAnswer::Go { .. }), _) => go,
+            (true, ..) => MemberAnswer::Unscheduled,
+            (false, _, Some(share)) => MemberAnswer::Go { share },
+            (false, _, None) => MemberAnswer::Wait,
+        };
+        if member.answered.replace(answer) != Some(answer) {
+            self.answers.push((id, answer));
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use barograph_control::{
     ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,
-    EpochController, EpochMember, EpochRecord, EpochServer, EpochTimes, OperationStart,
-    ProcessWord, ServerAnswer, ServerMap,
+    EpochController, EpochMember, EpochNode, EpochRecord, EpochServer, EpochTimes, NodeTimes,
+    OperationStart, ProcessWord, ServerAnswer, ServerMap,
 };
 
 const MS: i64 = 1_000_000;
@@ -221,4 +221,97 @@ fn blocks_stay_where_they_were_written() {
         assert_eq!(dataset.map_of(block).unwrap().epoch, expect, "{block}");
     }
     assert!(dataset.needs(1) && dataset.needs(3) && !dataset.needs(9));
+}
+
+#[test]
+fn who_does_not_say_that_it_uses_the_map_is_told_again() {
+    let mut lead = Lead::new(0..3);
+    let change = lead.0.change(BTreeSet::from([1, 2])).unwrap();
+    lead.settle(change, 0);
+    for member in 0..3 {
+        let outputs = lead
+            .0
+            .hear_member(member, &ProcessWord::Drained { epoch: 10 });
+        lead.settle(outputs, 0);
+    }
+    for server in 1..=3 {
+        let outputs = lead
+            .0
+            .hear_server(server, &ProcessWord::Fenced { epoch: 10 });
+        lead.settle(outputs, 100 * MS);
+    }
+    assert!(lead.0.is_idle());
+    lead.0.hear_member(0, &ProcessWord::Uses { epoch: 10 });
+    lead.0.member_gone(1);
+    assert_eq!(lead.0.tick(139 * MS), []);
+    let mut told = Vec::new();
+    for at_ms in (140..1_000).step_by(40) {
+        told.extend(lead.0.tick(at_ms * MS));
+    }
+    // The one that is silent, and not for ever.
+    assert_eq!((told.len(), lead.0.next_ns()), (4, None));
+    let is_meant = |it: &ControllerOutput| matches!(it, ControllerOutput::ToMember(2, _));
+    assert!(told.iter().all(is_meant), "{told:?}");
+}
+
+#[test]
+fn a_node_controller_answers_for_its_members() {
+    let servers = BTreeSet::from([1, 2, 3]);
+    let times = NodeTimes {
+        silence_ns: 200 * MS,
+        repeat_ns: 40 * MS,
+    };
+    let mut node = EpochNode::new(ServerMap { epoch: 7, servers }, times);
+    let message = |what| ControllerMessage { term: 5, what };
+    let drained = ProcessWord::Drained { epoch: 8 };
+    let at_work = |running| ProcessWord::Suspended { epoch: 8, running };
+    let prepare = message(ControllerWord::Prepare { epoch: 8 });
+    // Without members there is nothing to wait for.
+    assert_eq!(node.hear(&prepare, 0).says, Some(drained.clone()));
+    for member in 0..3 {
+        let told = node.hear_member(member, &ProcessWord::Uses { epoch: 7 });
+        assert_eq!(told.to_members, [(member, prepare.clone())]);
+    }
+    let asked = node.hear(&prepare, 0);
+    assert_eq!((asked.says, asked.to_members.len()), (None, 3));
+    assert_eq!(node.hear_member(0, &drained).says, None);
+    assert_eq!(node.hear_member(1, &at_work(2)).says, Some(at_work(2)));
+    assert_eq!(node.hear_member(1, &at_work(2)).says, None);
+    // Those that have not answered are asked again, and the deadline leaves out the silent one.
+    assert_eq!(node.next_ns(), Some(40 * MS));
+    assert_eq!(node.tick(40 * MS).to_members, [(2, prepare.clone())]);
+    assert_eq!(node.hear_member(1, &drained).says, None);
+    assert_eq!(node.tick(199 * MS).says, None);
+    assert_eq!(node.tick(200 * MS).says, Some(drained.clone()));
+    assert_eq!(
+        (node.tick(300 * MS), node.next_ns()),
+        (Default::default(), None)
+    );
+    // The controller has not heard it.
+    assert_eq!(node.hear(&prepare, 300 * MS).says, Some(drained));
+    let map = ServerMap {
+        epoch: 8,
+        servers: BTreeSet::from([1, 2]),
+    };
+    let switch = message(ControllerWord::Switch { map: map.clone() });
+    let old = ControllerMessage {
+        term: 4,
+        ..switch.clone()
+    };
+    assert_eq!(node.hear(&old, 300 * MS), Default::default());
+    let output = node.hear(&switch, 300 * MS);
+    let uses = ProcessWord::Uses { epoch: 8 };
+    assert_eq!(
+        (output.says, output.to_members.len()),
+        (Some(uses.clone()), 3)
+    );
+    assert_eq!((node.map(), node.members()), (&map, 3));
+    node.hear_member(0, &uses);
+    node.member_gone(1);
+    assert_eq!(node.tick(340 * MS).to_members, [(2, switch.clone())]);
+    // Who comes late is told, also if it was given up.
+    let late = node.hear_member(2, &ProcessWord::Uses { epoch: 7 });
+    assert_eq!(late.to_members, [(2, switch)]);
+    node.hear_member(2, &uses);
+    assert_eq!(node.next_ns(), None);
 }

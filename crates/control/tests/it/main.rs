@@ -16,4 +16,5 @@ mod schedule;
 mod scheduler;
 mod slow;
 mod tree;
+mod users;
 mod volume;

@@ -1,7 +1,7 @@
 //! Plans of I/O schedules: each policy on a few phases, and all on absurd ones.
 
 use barograph_control::{
-    AdaptiveConfig, IoPhase, PhasePeriod, SchedulePlan, SchedulePolicy, ScheduleState,
+    AdaptiveConfig, IoPhase, PhasePeriod, SchedulePlan, SchedulePolicy, ScheduleState, UserShares,
 };
 use proptest::prelude::*;
 
@@ -14,6 +14,7 @@ fn phase(id: u64, begun_s: i64, megabytes: u64) -> IoPhase {
     IoPhase {
         id,
         application: id,
+        user: 0,
         begun_ns: begun_s * S,
         bytes: Some(megabytes * MB),
         bytes_done: 0,
@@ -37,6 +38,7 @@ fn plan(policy: SchedulePolicy, now_s: i64, phases: &[IoPhase]) -> SchedulePlan 
         now_ns: now_s * S,
         bandwidth: BANDWIDTH,
         phases,
+        users: &UserShares::default(),
         offered_load: None,
     })
 }
@@ -177,6 +179,7 @@ fn the_adaptive_policy_says_which_one_it_follows() {
             now_ns: S,
             bandwidth: BANDWIDTH,
             phases,
+            users: &UserShares::default(),
             offered_load,
         });
         assert_eq!(plan.by, expect, "{offered_load:?}");
@@ -192,17 +195,21 @@ fn any_phase() -> impl Strategy<Value = IoPhase> {
     let sizes = (proptest::option::of(any::<u64>()), any::<u64>());
     let period = (proptest::num::f64::ANY, proptest::num::f64::ANY);
     let period = period.prop_map(|(seconds, variation)| PhasePeriod { seconds, variation });
-    (times, sizes, any::<u8>(), proptest::option::of(period)).prop_map(
-        |((begun_ns, waiting_ns, granted_ns), (bytes, bytes_done), priority, period)| IoPhase {
-            id: 0,
-            application: 0,
-            begun_ns,
-            bytes,
-            bytes_done,
-            granted_ns,
-            waiting_ns,
-            priority,
-            period,
+    let period = proptest::option::of(period);
+    (times, sizes, any::<u8>(), period, 0..4_u32).prop_map(
+        |((begun_ns, waiting_ns, granted_ns), (bytes, bytes_done), priority, period, user)| {
+            IoPhase {
+                id: 0,
+                application: 0,
+                user,
+                begun_ns,
+                bytes,
+                bytes_done,
+                granted_ns,
+                waiting_ns,
+                priority,
+                period,
+            }
         },
     )
 }
@@ -231,10 +238,23 @@ proptest! {
         now_ns in any::<i64>(),
         bandwidth in prop_oneof![1.0..1e12_f64, proptest::num::f64::ANY],
         offered_load in proptest::option::of(proptest::num::f64::ANY),
+        served in proptest::collection::vec((0..4_u32, 0.0..1.0_f64), 0..4),
+        served_ns in 0..200 * S,
     ) {
         let mut phases = phases;
         (1..).zip(&mut phases).for_each(|(id, phase)| phase.id = id);
-        let state = ScheduleState { now_ns, bandwidth, phases: &phases, offered_load };
+        let mut users = UserShares::default();
+        let before_ns = now_ns.saturating_sub(served_ns);
+        phases.iter().for_each(|it| users.begin(it.user, it.priority, before_ns));
+        users.follow(served);
+        users.settle(now_ns);
+        let state = ScheduleState {
+            now_ns,
+            bandwidth,
+            phases: &phases,
+            users: &users,
+            offered_load,
+        };
         let plan = policy.plan(&state);
         let mut ids = granted(&plan);
         ids.sort_unstable();

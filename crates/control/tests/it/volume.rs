@@ -175,7 +175,7 @@ fn a_process_that_dies_leaves_its_grant_and_its_places() {
     let unscheduled = MemberAnswer::Unscheduled;
     assert_eq!(
         volume.take_answers(),
-        [(id(1, 52), GO), (id(2, 1), unscheduled)]
+        [(id(2, 1), unscheduled), (id(1, 52), GO)]
     );
     assert_eq!(volume.phases().count(), 1);
 }

@@ -43,6 +43,22 @@ fn in_turns() -> Vec<PhaseFrame> {
 }
 
 #[test]
+fn a_record_knows_whose_applications_are() {
+    let mut frames = Vec::new();
+    for (at_s, application) in [
+        (0, "ada\0climate\0"),
+        (20, "bob\0solver\0"),
+        (40, "ada\0dump\0"),
+    ] {
+        frames.push(frame(at_s, application, "0", 1, 2, 0));
+        frames.push(frame(at_s + 10, application, "0", 1, 0, 10));
+    }
+    let replayed = IoRecord::of(&frames).to_replay();
+    let users: Vec<u32> = replayed.iter().map(|phases| phases[0].user).collect();
+    assert_eq!(users, [0, 0, 1]);
+}
+
+#[test]
 fn a_record_has_what_applications_did_and_not_what_they_waited() {
     let record = IoRecord::of(&in_turns());
     assert_eq!((record.applications(), record.len()), (2, 2));

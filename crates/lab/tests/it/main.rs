@@ -3,6 +3,7 @@
 mod exercise;
 mod figures;
 mod io_record;
+mod mapping;
 mod plots;
 mod storage;
 mod traces;

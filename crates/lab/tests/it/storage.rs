@@ -1,7 +1,7 @@
 //! Policies of I/O scheduling on the simulated storage.
 
 use barograph_control::{AdaptiveConfig, SchedulePolicy};
-use barograph_lab::storage::{StorageCase, simulate};
+use barograph_lab::storage::{Backlog, StorageCase, StorageUsers, simulate};
 
 const ALL: [SchedulePolicy; 9] = [
     SchedulePolicy::Fcfs,
@@ -84,6 +84,56 @@ fn the_adaptive_policy_is_ahead_of_first_come_first_served() {
         assert!(
             adaptive.slowdown < fcfs.slowdown / 1.8,
             "{adaptive:?} {fcfs:?}"
+        );
+    }
+}
+
+#[test]
+fn shares_of_users_cost_nothing_where_each_has_one_application() {
+    for load in [0.8, 1.2] {
+        let one = StorageCase::mixed(load, 0.0);
+        let each = StorageCase {
+            users: StorageUsers::Each,
+            ..one.clone()
+        };
+        let (one, each) = (
+            simulate(&adaptive(), &one, 5),
+            simulate(&adaptive(), &each, 5),
+        );
+        assert!(
+            (one.utilisation - each.utilisation).abs() < 0.002,
+            "{one:?} {each:?}"
+        );
+        assert!(
+            (one.slowdown / each.slowdown - 1.0).abs() < 0.01,
+            "{one:?} {each:?}"
+        );
+        assert_eq!(each.starved, 0);
+    }
+}
+
+#[test]
+fn a_user_with_many_open_phases_is_not_many_users() {
+    let case = |applications, users| StorageCase {
+        users,
+        backlog: Some(Backlog {
+            applications,
+            alone_s: 5.0,
+        }),
+        seconds: 3_000.0,
+        ..StorageCase::mixed(0.5, 0.0)
+    };
+    for policy in [ALL[0], ALL[4], ALL[6], adaptive()] {
+        let few = simulate(&policy, &case(1, StorageUsers::Each), 2);
+        let many = simulate(&policy, &case(50, StorageUsers::Each), 2);
+        let unshared = simulate(&policy, &case(50, StorageUsers::One), 2);
+        assert!(
+            many.slowdown < 1.6 * few.slowdown,
+            "{policy:?}: {few:?} {many:?}"
+        );
+        assert!(
+            many.utilisation > unshared.utilisation,
+            "{policy:?}: {many:?} {unshared:?}"
         );
     }
 }
