@@ -1,9 +1,9 @@
 #!/bin/sh
 # Prints what a write costs a program under `baro io`, with and without --schedule: turns.c has the
 # program. No agent is needed: without one, phases go on.
-set -e
+set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d /dev/shm/barograph-turns-XXXXXX)
+work=$(mktemp -d -p /dev/shm)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/run/ingest" "$work/volume"
 ${CC:-cc} -std=gnu11 -O2 -Wall -Wextra -o "$work/turns" "$here/turns.c"

@@ -27,8 +27,9 @@ const VARIABLE: &str = "BAROGRAPH_IO_LIBRARY";
 /// one.
 const SCHEDULE_VARIABLE: &str = "BAROGRAPH_IO_SCHEDULE";
 const JOB_VARIABLE: &str = "BAROGRAPH_IO_JOB";
-/// Most volumes that the library knows, and longest path of one.
+/// Most volumes on which a program under `baro io --schedule` takes turns.
 const VOLUMES_MAX: usize = 16;
+/// Longest path of such a volume.
 const PATH_BYTES_MAX: usize = 255;
 
 /// Arguments of `baro io`.
