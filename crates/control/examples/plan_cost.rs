@@ -1,5 +1,5 @@
-//! Prints the part of `docs/evaluation/clarisse.md` on the cost of a plan of I/O schedules: what the
-//! scheduler of a volume spends when a phase ends and another one begins, beside others.
+//! Prints the part of `docs/evaluation/clarisse.md` on the cost of a plan of I/O schedules: what
+//! the scheduler of a volume spends when a phase ends and another one begins, beside others.
 //!
 //! `cargo run --release -p barograph-control --example plan_cost`
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
