@@ -270,14 +270,14 @@ fn found<'a>(
     name: Option<&str>,
 ) -> Result<&'a dyn Controller, ControlFault> {
     let name = name.ok_or_else(|| wrong("send controller, the name of one".into()))?;
-    let named = |it: &&Box<dyn Controller + 'a>| it.name() == name;
     let kind = format!("{name}/");
     let of_kind: Vec<_> = roster
         .iter()
         .filter(|it| it.name().starts_with(&kind))
         .collect();
     let only = (of_kind.len() == 1).then(|| of_kind[0]);
-    let found = roster.iter().find(named).or(only);
+    let named = roster.iter().find(|it| it.name() == name);
+    let found = named.or(only);
     found.map(|it| &**it).ok_or_else(|| {
         let all: Vec<String> = roster.iter().map(|it| it.name()).collect();
         ControlFault {
