@@ -127,6 +127,7 @@ impl Volume {
             priority: 5,
             bytes: Some((1 + application as u64 % 97) * MB),
             bytes_done: 0,
+            lease_ns: None,
         };
         self.scheduler.report(id, &report, self.now_ns);
     }

@@ -229,6 +229,7 @@ impl Volume {
             priority: 5,
             bytes: Some(1_000_000_000),
             bytes_done: 0,
+            lease_ns: None,
         };
         self.scheduler.report(id, &report, self.now_ns);
     }
