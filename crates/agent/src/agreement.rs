@@ -10,9 +10,8 @@ pub(crate) mod map_requests;
 mod replica_file;
 #[cfg(test)]
 mod tests;
-mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,22 +20,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use barograph_control::LEADERS_MAX;
 use barograph_fabric::FabricNode;
-use barograph_fabric::transport::{Transport, ZenohWaker};
+use barograph_fabric::transport::{Transport, ZenohWaker, check_name};
 use barograph_intake::IntakeBell;
-use barograph_model::{Clock, ControlFault, ControlFaultKind};
+use barograph_model::{Clock, ConfigError, ControlFault, ControlFaultKind};
 use barograph_stream::{Incarnation, RunDir};
 use tracing::warn;
 
 use crate::AgentError;
+use crate::controller_words::{LedMapRow, MapChange, MapKey};
 use crate::io_schedules::IoSchedules;
 use crate::node_questions::fault;
-use crate::server_maps::{MapKey, ServerMaps};
+use crate::server_maps::ServerMaps;
 pub(crate) use core::AgreementStatus;
 use core::{AgreementCore, LeaderAnswer, LeaderQuestion};
-pub(crate) use led_maps::{LedMapRow, MapChange};
 use replica_file::ReplicaFile;
-pub(crate) use words::{AnswerWord, PhaseWord, REPORT_PARTS_MAX, process_of, process_text};
 
 /// Most words on their way from one thread to another.
 const WORDS_MAX: usize = 4_096;
@@ -65,6 +64,26 @@ pub(crate) enum LeaderAsk {
     Change(MapKey, MapChange, SyncSender<LeaderAnswer>),
     /// The maps of a user, or of all.
     Maps(Option<u32>, SyncSender<LeaderAnswer>),
+}
+
+/// Checks the list of the nodes that may lead, in a cluster of this name.
+pub(crate) fn check_leaders(leaders: &[String], cluster: &str) -> Result<(), ConfigError> {
+    let names: BTreeSet<&String> = leaders.iter().collect();
+    let is_list = names.len() == leaders.len() && names.len() <= LEADERS_MAX;
+    let are_names = names.iter().all(|name| check_name(name).is_ok());
+    let reason = match () {
+        () if !is_list => format!("it must have at most {LEADERS_MAX} names, each once"),
+        () if !are_names => "these must be names of nodes".to_owned(),
+        () if !names.is_empty() && cluster.is_empty() => {
+            "it needs a cluster: cluster.name".to_owned()
+        }
+        () => return Ok(()),
+    };
+    Err(ConfigError {
+        key: "cluster.controllers",
+        value: leaders.join(", "),
+        reason,
+    })
 }
 
 /// The way from clients to the leader.

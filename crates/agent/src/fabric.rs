@@ -2,7 +2,6 @@
 //!
 //! It is apart from the fabric so that the fabric knows neither threads nor files of configuration.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +9,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_call::Board;
-use barograph_control::LEADERS_MAX;
 use barograph_fabric::security::{CREDENTIALS_DIR, Credentials, REVOCATION_LIST};
 use barograph_fabric::transport::{
     HELLO_VERSION, Hello, Transport as _, ZenohConfig, ZenohFault, ZenohTransport, ZenohWaker,
@@ -31,7 +29,7 @@ use tracing::warn;
 use crate::AgentError;
 use crate::actions::EventActions;
 use crate::aggregator::{AggregatorConfig, NodeHistories};
-use crate::agreement::AgreementDesk;
+use crate::agreement::{AgreementDesk, check_leaders};
 use crate::cluster_insights::{ApplyInsights, ClusterInsightsDesk, SharedInsights};
 use crate::cluster_watch::ClusterState;
 use crate::node_calls::{NodeCallWorker, TakeAction};
@@ -165,7 +163,7 @@ impl ClusterConfig {
             );
         }
         self.aggregator.check()?;
-        self.check_controllers()?;
+        check_leaders(&self.controllers, &self.name)?;
         for text in &self.mirror {
             if let Err(error) = barograph_model::Selector::parse(text) {
                 return refuse("cluster.mirror", text, error.to_string());
@@ -242,25 +240,6 @@ impl ClusterConfig {
                 "it needs certificates, because without them any user of the machine can be such \
                      a node: `baro cluster init` and `baro cluster join` make them"
                     .into(),
-        }))
-    }
-
-    fn check_controllers(&self) -> Result<(), AgentError> {
-        let names: BTreeSet<&String> = self.controllers.iter().collect();
-        let is_list = names.len() == self.controllers.len() && names.len() <= LEADERS_MAX;
-        let are_names = names.iter().all(|name| check_name(name).is_ok());
-        let reason = match () {
-            () if !is_list => format!("it must have at most {LEADERS_MAX} names, each once"),
-            () if !are_names => "these must be names of nodes".to_owned(),
-            () if !names.is_empty() && self.name.is_empty() => {
-                "it needs a cluster: cluster.name".to_owned()
-            }
-            () => return Ok(()),
-        };
-        Err(AgentError::from(ConfigError {
-            key: "cluster.controllers",
-            value: self.controllers.join(", "),
-            reason,
         }))
     }
 

@@ -22,6 +22,7 @@ mod cluster_watch;
 mod config;
 mod control;
 mod control_events;
+mod controller_words;
 mod controllers;
 mod decisions;
 mod documents;

@@ -15,16 +15,14 @@ use barograph_intake::{
 use barograph_stream::Incarnation;
 use barograph_stream::ingest::{MapState, MapWords, ServerSet};
 
-pub(crate) use relay::{MapBatch, MapOrder, MapWord, ServerWord, servers_of, servers_text};
+use crate::controller_words::{MapKey, MapWord, ServerWord, process_text, servers_text};
+pub(crate) use relay::MapBatch;
 
 /// Most maps of which a node keeps anything, and of one user.
 const MAPS_MAX: usize = 256;
 const MAPS_OF_USER_MAX: usize = 32;
 /// Most samples of servers that wait to be relayed; those beyond are left out.
 const SAMPLES_MAX: usize = 1_024;
-
-/// A map: its user, and the name that the user's programs have given it.
-pub(crate) type MapKey = (u32, String);
 
 /// A use of a map: the process, and its slot.
 type UseId = (u128, u8);
@@ -330,7 +328,7 @@ impl NodeMap {
                         && oldest_epoch.is_none_or(|oldest| oldest >= words.fence);
                     servers.push(ServerWord {
                         number,
-                        process: crate::agreement::process_text(id.0),
+                        process: process_text(id.0),
                         fence: if is_fenced { words.fence } else { 0 },
                     });
                 }
@@ -351,7 +349,7 @@ impl NodeMap {
             declared: servers_text(&all_declared),
             servers,
             gone: gone
-                .map(|(number, process)| (*number, crate::agreement::process_text(*process)))
+                .map(|(number, process)| (*number, process_text(*process)))
                 .collect(),
             samples: Vec::new(),
         }

@@ -67,8 +67,8 @@ pub struct Agent {
     rules: Option<DeclaredRules>,
     controllers: Option<Arc<Controllers>>,
     fabric: Option<Fabric>,
-    /// The controllers that agree with those of other nodes, and the desk at which the fabric brings
-    /// their words, until it has it.
+    /// The controllers that agree with those of other nodes, and the desk to which the fabric
+    /// brings their words, until the fabric has it.
     agreement: Option<(Agreement, Option<AgreementDesk>)>,
     control: Option<Arc<LoopControl>>,
     history: Arc<History>,

@@ -11,15 +11,14 @@
 mod history;
 mod policy;
 mod scheduler;
+mod terms;
 mod users;
 mod volume;
 
 pub use history::{ApplicationHistory, PhasePeriod, offered_load};
 pub use policy::{AdaptiveConfig, SchedulePolicy};
-pub use scheduler::{
-    BeginRefusal, IoScheduler, PhaseBegin, PhaseState, SchedulerConfig, SchedulerCounts,
-    TakeBackRefusal,
-};
+pub use scheduler::{IoScheduler, SchedulerConfig};
+pub use terms::{BeginRefusal, PhaseBegin, PhaseState, SchedulerCounts, TakeBackRefusal};
 pub use users::{USER_AHEAD_S_MAX, UserShares, UserStanding};
 pub use volume::{
     EndedPhase, MemberAnswer, MemberBounds, MemberId, MemberReport, MemberStage, VolumePhase,

@@ -76,8 +76,8 @@ pub(crate) async fn phases(
     answer(app, (way.0, client.0, pid.0), request, ask).await
 }
 
-/// `POST /api/v1/control/maps`: the maps of servers of the asker's user, and a change of one; of all
-/// users, for a client with the right to control.
+/// `POST /api/v1/control/maps`: the maps of servers of the asker's user, and a change of one; of
+/// all users, for a client with the right to control.
 pub(crate) async fn maps(
     app: SharedApp,
     way: Extension<AccessWay>,

@@ -1,34 +1,23 @@
 //! The controllers of a node, as a step over messages and times: the election if the node may lead,
 //! what it relays to the leader, and what it orders when it leads.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod lead;
+mod node;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use barograph_control::{
-    LeaderElection, LeaderReplica, LeaderTimes, LeadershipState, MemberAnswer, MemberId,
-};
-use barograph_model::{NS_PER_MS, NS_PER_S};
+use barograph_control::{LeaderElection, LeaderReplica, LeaderTimes, LeaderWord, LeadershipState};
 use barograph_stream::Incarnation;
 use tracing::{info, warn};
 
-use super::led_maps::{LedMapRow, LedMaps, MapChange, MapOutput};
+use super::led_maps::LedMaps;
 use super::replica_file::ReplicaFile;
-use super::words::{ANSWERS_MAX, AgreementWord, NodeOrders, NodeReport, process_of};
-use crate::io_schedules::{IoSchedules, RelayBatch, answer_word};
-use crate::server_maps::{MapBatch, MapKey, ServerMaps};
-
-/// Time after which a report that was not heard is sent again.
-const REPEAT_NS: i64 = 300 * NS_PER_MS;
-/// Time between two reports of a node that has phases, also if nothing has changed.
-const REPORT_NS: i64 = 500 * NS_PER_MS;
-/// Time without orders after which another leader is looked for.
-const SILENCE_NS: i64 = NS_PER_S;
-/// Time without orders after which the programs of a node go on alone.
-const ALONE_NS: i64 = 2 * NS_PER_S;
-/// Time without reports after which the phases of a node are not waited for any more.
-const NODE_NS: i64 = 5 * NS_PER_S;
-/// Most nodes whose reports a leader takes in.
-const NODES_MAX: usize = 16_384;
+use crate::controller_words::{AgreementWord, LedMapRow, MapChange, MapKey};
+use crate::io_schedules::IoSchedules;
+use crate::server_maps::ServerMaps;
+use lead::Lead;
+use node::NodeRelay;
 
 /// The controllers of a node.
 pub(crate) struct AgreementCore {
@@ -55,53 +44,6 @@ struct Candidate {
     file: ReplicaFile,
     /// Why the replica is not written, so that nothing is promised.
     fault: Option<String>,
-}
-
-/// The way from this node to the leader.
-struct NodeRelay {
-    life: u64,
-    sequence: u64,
-    /// The leader and its term.
-    leader: Option<(String, u64)>,
-    begins: bool,
-    in_flight: Option<InFlight>,
-    reported_ns: i64,
-    asked_ns: i64,
-    /// Since when this leader is followed, or the time of its newest orders.
-    leader_ns: i64,
-    /// The time of the newest orders of any leader, or since which they are awaited.
-    heard_ns: Option<i64>,
-    is_alone: bool,
-}
-
-struct InFlight {
-    sequence: u64,
-    batch: RelayBatch,
-    maps: MapBatch,
-    sent_ns: i64,
-}
-
-/// What this node knows of others while it leads.
-struct Lead {
-    term: u64,
-    nodes: BTreeMap<String, LedNode>,
-    /// The newest answer to each phase.
-    told: BTreeMap<MemberId, MemberAnswer>,
-    /// The node of each process.
-    homes: BTreeMap<u128, String>,
-    maps: LedMaps,
-}
-
-#[derive(Default)]
-struct LedNode {
-    life: u64,
-    sequence: u64,
-    heard_ns: i64,
-    /// Phases and maps of which it is to be told.
-    untold: BTreeSet<MemberId>,
-    untold_maps: BTreeSet<MapKey>,
-    /// Whether it is to be told that a report was heard.
-    is_awaited: bool,
 }
 
 /// A question to the leader.
@@ -419,259 +361,6 @@ impl AgreementCore {
         };
         self.relay.follow((leader, term), now_ns);
     }
-
-    // ---- the leader ----
-
-    fn hear_report(&mut self, from: &str, report: &NodeReport, now_ns: i64) {
-        let Some(lead) = &mut self.lead else {
-            return self.tell_leader(from);
-        };
-        if !lead.nodes.contains_key(from) && lead.nodes.len() >= NODES_MAX {
-            return;
-        }
-        let node = lead.nodes.entry(from.to_owned()).or_default();
-        let is_other = report.begins || report.life != node.life;
-        let is_late = report.life < node.life
-            || (report.life == node.life && report.sequence <= node.sequence);
-        if is_late {
-            return;
-        }
-        (node.life, node.sequence) = (report.life, report.sequence);
-        (node.heard_ns, node.is_awaited) = (now_ns, true);
-        if is_other {
-            node.untold.clear();
-            self.forget_processes(from);
-        }
-        let Some(lead) = &mut self.lead else {
-            return;
-        };
-        for word in &report.maps {
-            lead.maps.hear(from, word, now_ns);
-            if let Some(node) = lead.nodes.get_mut(from) {
-                node.untold_maps.insert((word.user, word.name.clone()));
-            }
-        }
-        for process in &report.left {
-            let process = process_of(process);
-            // Only a node on which it is says that it has ended.
-            let process = process.filter(|it| lead.homes.get(it).is_some_and(|of| of == from));
-            if let Some(process) = process {
-                lead.forget(process);
-                self.schedules.hear_leave(process);
-            }
-        }
-        for phase in &report.phases {
-            let process = process_of(&phase.process);
-            let home = process.and_then(|process| lead.homes.get(&process));
-            if home.is_some_and(|home| home != from) {
-                continue;
-            }
-            let Some(node) = lead.nodes.get_mut(from) else {
-                continue;
-            };
-            match self.schedules.hear_phase(phase) {
-                Some(id) if phase.stage == 0 => {
-                    node.untold.remove(&id);
-                    lead.end(id);
-                }
-                Some(id) => {
-                    lead.homes.insert(id.process, from.to_owned());
-                    node.untold.insert(id);
-                }
-                // This node has no such volume: its phases are not scheduled.
-                None => {
-                    let Some(process) = process else { continue };
-                    let phase = phase.phase;
-                    let id = MemberId { process, phase };
-                    lead.told.insert(id, MemberAnswer::Unscheduled);
-                    node.untold.insert(id);
-                }
-            }
-        }
-    }
-
-    /// Forgets the processes of a node.
-    fn forget_processes(&mut self, node: &str) {
-        let Some(lead) = &mut self.lead else {
-            return;
-        };
-        let of_node = lead.homes.iter().filter(|(_, home)| *home == node);
-        let of_node: Vec<u128> = of_node.map(|(process, _)| *process).collect();
-        for process in of_node {
-            lead.forget(process);
-            self.schedules.hear_leave(process);
-        }
-    }
-
-    fn step_lead(&mut self, now_ns: i64) -> i64 {
-        let Some(lead) = &self.lead else {
-            return i64::MAX;
-        };
-        let silent = lead.nodes.iter();
-        let silent = silent.filter(|(_, node)| now_ns.saturating_sub(node.heard_ns) >= NODE_NS);
-        let silent: Vec<String> = silent.map(|(name, _)| name.clone()).collect();
-        for node in &silent {
-            self.forget_processes(node);
-        }
-        let Some(lead) = &mut self.lead else {
-            return i64::MAX;
-        };
-        for node in &silent {
-            lead.nodes.remove(node);
-            lead.maps.forget_node(node, now_ns);
-        }
-        let maps_ns = lead.maps.step(now_ns);
-        if let Some(candidate) = &mut self.candidate {
-            lead.settle_maps(candidate);
-        }
-        let (next_ns, answers) = self.schedules.lead_step();
-        for (id, answer) in answers {
-            lead.told.insert(id, answer);
-            let home = lead.homes.get(&id.process);
-            if let Some(node) = home.and_then(|home| lead.nodes.get_mut(home)) {
-                node.untold.insert(id);
-            }
-        }
-        for (name, node) in &mut lead.nodes {
-            while node.is_awaited || !node.untold.is_empty() || !node.untold_maps.is_empty() {
-                let rest = node.untold.iter().nth(ANSWERS_MAX).copied();
-                let rest = rest.map(|rest| node.untold.split_off(&rest));
-                let now = std::mem::replace(&mut node.untold, rest.unwrap_or_default());
-                node.is_awaited = false;
-                let answers = now.iter().filter_map(|id| {
-                    let answer = lead.told.get(id)?;
-                    Some(answer_word(*id, *answer))
-                });
-                let orders = NodeOrders {
-                    term: lead.term,
-                    heard: node.sequence,
-                    answers: answers.collect(),
-                    maps: std::mem::take(&mut node.untold_maps)
-                        .iter()
-                        .filter_map(|key| lead.maps.order(key))
-                        .collect(),
-                };
-                self.outputs
-                    .push((name.clone(), AgreementWord::Orders(orders)));
-            }
-        }
-        let oldest = lead.nodes.values().map(|node| node.heard_ns).min();
-        let silent_ns = oldest.map_or(i64::MAX, |heard_ns| heard_ns.saturating_add(NODE_NS));
-        next_ns.unwrap_or(i64::MAX).min(silent_ns).min(maps_ns)
-    }
-
-    // ---- the node ----
-
-    fn hear_orders(&mut self, from: &str, orders: &NodeOrders, now_ns: i64) {
-        let is_ours = self
-            .relay
-            .leader
-            .as_ref()
-            .is_some_and(|(leader, term)| leader == from && orders.term >= *term);
-        if !is_ours {
-            return;
-        }
-        self.relay.leader = Some((from.to_owned(), orders.term));
-        (self.relay.heard_ns, self.relay.leader_ns) = (Some(now_ns), now_ns);
-        if self.relay.is_alone {
-            self.relay.is_alone = false;
-            self.schedules.set_alone(false);
-            self.schedules.relay_anew();
-            self.maps.relay_anew();
-        }
-        self.maps.relay_orders(&orders.maps);
-        let in_flight = self
-            .relay
-            .in_flight
-            .take_if(|it| it.sequence <= orders.heard);
-        if let Some(in_flight) = in_flight {
-            self.relay.begins = false;
-            self.schedules.relay_heard(&in_flight.batch);
-            self.maps.relay_heard(in_flight.maps);
-        }
-        if !orders.answers.is_empty() {
-            let awaited = self.schedules.relay_answers(&orders.answers);
-            self.awaited = self.awaited.or(awaited);
-        }
-    }
-
-    fn step_relay(&mut self, now_ns: i64) -> i64 {
-        let is_open = self.schedules.relays() || self.maps.are_used();
-        let relay = &mut self.relay;
-        if !is_open && !relay.is_alone {
-            // Nobody waits for the leader.
-            (relay.heard_ns, relay.in_flight) = (None, None);
-            relay.leader_ns = now_ns;
-            return i64::MAX;
-        }
-        let heard_ns = *relay.heard_ns.get_or_insert(now_ns);
-        let silent_ns = now_ns.saturating_sub(heard_ns);
-        if silent_ns >= ALONE_NS && !relay.is_alone {
-            relay.is_alone = true;
-            warn!("no leader of the cluster is heard: shared volumes are not scheduled meanwhile");
-            let awaited = self.schedules.set_alone(true);
-            self.awaited = self.awaited.or(awaited);
-        }
-        let relay = &mut self.relay;
-        let silent_ns = now_ns.saturating_sub(relay.leader_ns);
-        if silent_ns >= SILENCE_NS && relay.leader.is_some() && !relay.is_led_by(&self.own) {
-            relay.lose();
-        }
-        if relay.leader.is_none() {
-            let due_ns = relay.asked_ns.saturating_add(REPORT_NS);
-            if now_ns < due_ns {
-                return due_ns;
-            }
-            relay.asked_ns = now_ns;
-            let others = self.leaders.iter().filter(|node| **node != self.own);
-            let asks = others.map(|node| (node.clone(), AgreementWord::Who));
-            self.outputs.extend(asks);
-            return now_ns.saturating_add(REPORT_NS);
-        }
-        self.report(now_ns)
-    }
-
-    /// Reports what has changed, if the report before was heard, or repeats it.
-    fn report(&mut self, now_ns: i64) -> i64 {
-        let relay = &mut self.relay;
-        let Some((leader, _)) = relay.leader.clone() else {
-            return i64::MAX;
-        };
-        if let Some(in_flight) = &relay.in_flight {
-            let due_ns = in_flight.sent_ns.saturating_add(REPEAT_NS);
-            if now_ns < due_ns {
-                return due_ns;
-            }
-        }
-        if relay.begins && relay.in_flight.is_none() {
-            self.schedules.relay_anew();
-            self.maps.relay_anew();
-        }
-        let (batch, maps) = (self.schedules.relay_batch(), self.maps.relay_batch());
-        let due_ns = relay.reported_ns.saturating_add(REPORT_NS);
-        let is_empty = batch.is_empty() && maps.maps.is_empty();
-        if is_empty && now_ns < due_ns && !relay.begins {
-            return due_ns;
-        }
-        relay.sequence += 1;
-        relay.reported_ns = now_ns;
-        let report = NodeReport {
-            life: relay.life,
-            sequence: relay.sequence,
-            begins: relay.begins,
-            phases: batch.phases.clone(),
-            left: batch.left.clone(),
-            maps: maps.maps.clone(),
-        };
-        relay.in_flight = Some(InFlight {
-            sequence: relay.sequence,
-            batch,
-            maps,
-            sent_ns: now_ns,
-        });
-        self.outputs.push((leader, AgreementWord::Report(report)));
-        now_ns.saturating_add(REPEAT_NS)
-    }
 }
 
 impl Candidate {
@@ -679,7 +368,7 @@ impl Candidate {
     fn hear(
         &mut self,
         from: &str,
-        word: &barograph_control::LeaderWord,
+        word: &LeaderWord,
         leaders: &[String],
         now_ns: i64,
     ) -> Option<AgreementWord> {
@@ -695,78 +384,5 @@ impl Candidate {
             return None;
         }
         Some(AgreementWord::Leader(answer.word))
-    }
-}
-
-impl NodeRelay {
-    fn is_led_by(&self, node: &str) -> bool {
-        let leader = self.leader.as_ref();
-        leader.is_some_and(|(leader, _)| leader == node)
-    }
-
-    /// Follows a leader of this term, unless a later one is known.
-    fn follow(&mut self, (leader, term): (String, u64), now_ns: i64) {
-        let known = self.leader.as_ref();
-        let is_new = known.is_none_or(|(_, known)| *known < term);
-        if !is_new {
-            return;
-        }
-        let is_other = known.is_none_or(|known| *known != (leader.clone(), term));
-        self.leader = Some((leader, term));
-        if is_other {
-            (self.begins, self.in_flight) = (true, None);
-            self.leader_ns = now_ns;
-        }
-    }
-
-    fn lose(&mut self) {
-        (self.leader, self.in_flight, self.begins) = (None, None, true);
-    }
-}
-
-impl Lead {
-    /// Saves what the maps have to save, and notes who is to be told of them.
-    fn settle_maps(&mut self, candidate: &mut Candidate) {
-        for output in self.maps.take_outputs() {
-            match output {
-                MapOutput::Save(key, name, text) => {
-                    let sequence = candidate.election.save(&name, text);
-                    self.maps.saving(&key, sequence);
-                }
-                MapOutput::Tell(key, nodes) => {
-                    for node in nodes {
-                        if let Some(node) = self.nodes.get_mut(&node) {
-                            node.untold_maps.insert(key.clone());
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// A phase has ended, and its process is known for as long as it has others.
-    fn end(&mut self, id: MemberId) {
-        self.told.remove(&id);
-        let first = MemberId { phase: 0, ..id };
-        let last = MemberId {
-            phase: u64::MAX,
-            ..id
-        };
-        if self.told.range(first..=last).next().is_none() {
-            self.homes.remove(&id.process);
-        }
-    }
-
-    fn forget(&mut self, process: u128) {
-        self.homes.remove(&process);
-        let first = MemberId { process, phase: 0 };
-        let last = MemberId {
-            process,
-            phase: u64::MAX,
-        };
-        let of_process: Vec<MemberId> = self.told.range(first..=last).map(|(id, _)| *id).collect();
-        for id in of_process {
-            self.told.remove(&id);
-        }
     }
 }

@@ -11,8 +11,9 @@ use barograph_control::{
 use barograph_model::{NS_PER_MS, NS_PER_S};
 use serde::{Deserialize, Serialize};
 
-use super::words::process_of;
-use crate::server_maps::{MapKey, MapOrder, MapWord, servers_of, servers_text};
+use crate::controller_words::{
+    LedMapRow, MapChange, MapEnd, MapKey, MapOrder, MapWord, process_of, servers_of, servers_text,
+};
 
 /// Longest time in which members end their operations; less than the patience of programs.
 const TIMES: EpochTimes = EpochTimes {
@@ -44,19 +45,6 @@ struct SavedChange {
     epoch: u64,
     servers: String,
     is_committed: bool,
-}
-
-/// What came of a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MapEnd {
-    /// The epoch that was begun.
-    pub epoch: u64,
-    /// Time since it ended, in ns.
-    pub age_ns: i64,
-    /// Time from its begin to that, in ns.
-    pub took_ns: i64,
-    /// Why it was aborted; `None` if its map holds.
-    pub reason: Option<String>,
 }
 
 /// A map that the leader keeps.
@@ -103,41 +91,6 @@ pub(crate) struct LedMaps {
     outputs: Vec<MapOutput>,
     /// Records that make no sense, and maps for which there was no room.
     pub refused: u64,
-}
-
-/// How a map is to be changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct MapChange {
-    /// Servers that are added and taken out.
-    pub add: Vec<u32>,
-    pub remove: Vec<u32>,
-    /// Servers of which the asker says that their processes have ended for certain.
-    pub gone: Vec<u32>,
-}
-
-/// A map, for those who look at it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LedMapRow {
-    pub user: u32,
-    pub name: String,
-    pub application: String,
-    pub epoch: u64,
-    pub servers: Vec<u32>,
-    /// The epoch of the change that is under way.
-    pub next_epoch: Option<u64>,
-    /// What it waits for.
-    pub stage: String,
-    pub nodes: usize,
-    pub members: u64,
-    pub running: u64,
-    /// Servers that are there, and those that have certainly ended.
-    pub running_servers: Vec<u32>,
-    pub gone_servers: Vec<u32>,
-    /// The server that is slower than its peers: its number, how many times, and the rate of false
-    /// alarms in a window.
-    pub slow: Option<(u64, f64, f64)>,
-    pub changes: Vec<MapEnd>,
 }
 
 impl LedMaps {
@@ -419,7 +372,8 @@ impl LedMap {
     fn hear(&mut self, node: &str, word: &MapWord, now_ns: i64) -> Vec<ControllerOutput> {
         let mut outputs = Vec::new();
         for (number, process) in &word.gone {
-            // Of a server that is at work again elsewhere, the end of a process before says nothing.
+            // Of a server that is at work again elsewhere, the end of a process before says
+            // nothing.
             let process = process_of(process);
             let is_newest = match self.servers.get(number) {
                 Some((known, _)) => Some(*known) == process,

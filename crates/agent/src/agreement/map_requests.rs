@@ -5,7 +5,8 @@ use barograph_stream::user_name;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::{LeaderQuestions, MapChange};
+use super::LeaderQuestions;
+use crate::controller_words::MapChange;
 use crate::node_questions::fault;
 
 /// Most servers that one request adds, takes out, or says to be gone.

@@ -14,7 +14,7 @@ use barograph_stream::Incarnation;
 use barograph_stream::ingest::GrantState;
 
 use super::{ApplicationNames, IoSchedules, VolumeState, application_of, outcome};
-use crate::agreement::{AnswerWord, PhaseWord, REPORT_PARTS_MAX, process_of, process_text};
+use crate::controller_words::{AnswerWord, PhaseWord, REPORT_PARTS_MAX, process_of, process_text};
 
 /// A phase of this node on a shared volume.
 #[derive(Clone, Debug)]

@@ -1,115 +1,23 @@
 //! What is relayed of maps between a node and the leader.
 
-use barograph_stream::ingest::{MapWords, ServerSet};
-use serde::{Deserialize, Serialize};
+use barograph_stream::ingest::MapWords;
 
-use super::{MapKey, MapUse, ServerMaps, told_words};
+use super::{MapUse, ServerMaps, told_words};
+use crate::controller_words::{MapKey, MapOrder, MapWord, process_text, servers_of};
 
 /// Most maps, and samples of one map, in one report.
 const MAPS_OF_REPORT_MAX: usize = 32;
 const SAMPLES_OF_REPORT_MAX: usize = 256;
-/// Servers that a map may have, and half-bytes of their set.
-const SERVERS_MAX: u32 = 1_024;
-const DIGITS: usize = SERVERS_MAX as usize / 4;
-
-/// What a node says of a map.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct MapWord {
-    /// The user, and the name of the map.
-    pub user: u32,
-    pub name: String,
-    /// The application of the first process that used it.
-    pub application: String,
-    /// Processes that are members, and their operations that run.
-    pub members: u64,
-    pub running: u64,
-    /// The epoch that the node has been told.
-    pub epoch: u64,
-    /// The epoch for which all of its members suspend operations; 0 for none.
-    pub prepared: u64,
-    /// Whether none of an epoch before that one runs.
-    pub is_drained: bool,
-    /// The greatest fence with which a server has refused a member.
-    pub refused: u64,
-    /// The servers that the programs of the members have declared.
-    pub declared: String,
-    /// The servers of this node.
-    pub servers: Vec<ServerWord>,
-    /// Servers whose processes have certainly ended, with these.
-    pub gone: Vec<(u32, String)>,
-    /// Requests that were measured: the server, bytes times one more than the requests before it,
-    /// and seconds.
-    pub samples: Vec<(u32, u64, f64)>,
-}
-
-/// A server of a node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ServerWord {
-    pub number: u32,
-    pub process: String,
-    /// It serves nothing of epochs before this one any more; 0 if it has not said that.
-    pub fence: u64,
-}
-
-/// What the leader says of a map.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct MapOrder {
-    pub user: u32,
-    pub name: String,
-    /// The epoch that is being prepared; 0 for none.
-    pub prepare: u64,
-    /// The epoch in force.
-    pub epoch: u64,
-    /// The first epoch that is served.
-    pub fence: u64,
-    /// The servers of the epoch in force.
-    pub servers: String,
-}
-
 /// What is relayed of maps in one report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MapBatch {
     pub maps: Vec<MapWord>,
 }
 
-/// A set of servers as text: hexadecimal digits, of which the first has the servers 0 to 3.
-pub(crate) fn servers_text(servers: &ServerSet) -> String {
-    let mut digits = vec![0_u32; DIGITS];
-    for server in servers.iter() {
-        digits[server as usize / 4] |= 1 << (server % 4);
-    }
-    let text = digits
-        .iter()
-        .filter_map(|digit| char::from_digit(*digit, 16));
-    let text: String = text.collect();
-    text.trim_end_matches('0').to_owned()
-}
-
-/// The set of a text; `None` if it is none.
-pub(crate) fn servers_of(text: &str) -> Option<ServerSet> {
-    let mut servers = ServerSet::EMPTY;
-    if text.len() > DIGITS {
-        return None;
-    }
-    for (at, digit) in (0_u32..).zip(text.chars()) {
-        let digit = digit.to_digit(16)?;
-        let bits = (0..4).filter(|bit| digit >> bit & 1 == 1);
-        bits.for_each(|bit| {
-            servers.insert(at * 4 + bit);
-        });
-    }
-    Some(servers)
-}
-
-impl MapOrder {
-    /// What programs are told of it; `None` if it makes no sense.
-    fn words(&self) -> Option<MapWords> {
-        let servers = servers_of(&self.servers)?;
-        Some(told_words(self.prepare, self.epoch, self.fence, servers))
-    }
+/// What programs are told of an order; `None` if it makes no sense.
+fn words_of(order: &MapOrder) -> Option<MapWords> {
+    let servers = servers_of(&order.servers)?;
+    Some(told_words(order.prepare, order.epoch, order.fence, servers))
 }
 
 /// The side of the node's controller.
@@ -154,7 +62,7 @@ impl ServerMaps {
                 else {
                     continue;
                 };
-                let process = crate::agreement::process_text(id.0);
+                let process = process_text(id.0);
                 let mut told = word.servers.iter();
                 *is_known |= told.any(|it| it.number == *number && it.process == process);
             }
@@ -191,7 +99,7 @@ impl ServerMaps {
         let maps = &mut *maps;
         for order in orders {
             let key: MapKey = (order.user, order.name.clone());
-            let (Some(words), Some(map)) = (order.words(), maps.maps.get_mut(&key)) else {
+            let (Some(words), Some(map)) = (words_of(order), maps.maps.get_mut(&key)) else {
                 continue;
             };
             if map.order(words) {

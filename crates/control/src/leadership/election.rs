@@ -108,8 +108,8 @@ const BEATS_MAX: usize = 16;
 
 impl LeaderElection {
     /// A node of this name that may lead, among these nodes in the order in which they should.
-    /// `highest` is the term that its own replica knows: it claims later ones alone, so no two lives
-    /// of a node lead in the same term.
+    /// `highest` is the term that its own replica knows: it claims later ones alone, so no two
+    /// lives of a node lead in the same term.
     pub fn new(
         own: &str,
         leaders: &[String],

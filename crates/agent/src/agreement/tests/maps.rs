@@ -8,8 +8,8 @@ use barograph_stream::Incarnation;
 use barograph_stream::ingest::{MapWords, ServerSet};
 
 use super::Cluster;
-use crate::agreement::MapChange;
 use crate::agreement::core::{LeaderAnswer, LeaderQuestion};
+use crate::controller_words::MapChange;
 
 /// A program with one slot: what it does, and what it was told.
 struct Program {

@@ -1,10 +1,13 @@
 //! The words between the controllers of nodes, as JSON.
 
+mod maps;
+
 use barograph_control::LeaderWord;
 use serde::{Deserialize, Serialize};
 
-use super::led_maps::{LedMapRow, MapChange};
-use crate::server_maps::{MapOrder, MapWord};
+pub(crate) use maps::{
+    LedMapRow, MapChange, MapEnd, MapKey, MapOrder, MapWord, ServerWord, servers_of, servers_text,
+};
 
 /// Most phases, or processes that have ended, in one report.
 pub(crate) const REPORT_PARTS_MAX: usize = 256;
