@@ -191,6 +191,7 @@ impl Agent {
             run_dir: &self.run_dir,
             schedules,
             maps,
+            scales_down: config.control.scale_down,
             clock,
         })?;
         let questions = agreement.questions();

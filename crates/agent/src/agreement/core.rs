@@ -28,6 +28,8 @@ pub(crate) struct AgreementCore {
     candidate: Option<Candidate>,
     schedules: Arc<IoSchedules>,
     maps: Arc<ServerMaps>,
+    /// Whether slow servers are taken out of maps.
+    scales_down: bool,
     relay: NodeRelay,
     lead: Option<Lead>,
     outputs: Vec<(String, AgreementWord)>,
@@ -86,7 +88,7 @@ impl AgreementCore {
     pub(crate) fn new(
         (own, leaders): (&str, &[String]),
         file: ReplicaFile,
-        (schedules, maps): (&Arc<IoSchedules>, &Arc<ServerMaps>),
+        (schedules, maps, scales_down): (&Arc<IoSchedules>, &Arc<ServerMaps>, bool),
         (life, now_ns): (u64, i64),
     ) -> Self {
         let may_lead = leaders.iter().any(|node| node == own);
@@ -113,6 +115,7 @@ impl AgreementCore {
             candidate,
             schedules: Arc::clone(schedules),
             maps: Arc::clone(maps),
+            scales_down,
             relay: NodeRelay {
                 life,
                 sequence: 0,
@@ -323,7 +326,7 @@ impl AgreementCore {
                 nodes: BTreeMap::new(),
                 told: BTreeMap::new(),
                 homes: BTreeMap::new(),
-                maps: LedMaps::take_over(term, &records),
+                maps: LedMaps::take_over((term, self.scales_down), &records),
             });
             self.schedules.lead(term.is_some());
             match term {

@@ -23,6 +23,16 @@ const TIMES: EpochTimes = EpochTimes {
 /// Most maps that a leader keeps, and of one user.
 const MAPS_MAX: usize = 256;
 const MAPS_OF_USER_MAX: usize = 32;
+/// Time after a change before the leader changes a map by itself.
+const SETTLE_NS: i64 = 5 * NS_PER_S;
+/// Time for which a server counts as slow after it was found to be.
+const SEEN_NS: i64 = 10 * NS_PER_S;
+/// Time for which a slow server is taken out; twice as long each time it is, up to 64 times.
+const OUT_NS: i64 = 60 * NS_PER_S;
+const OUT_DOUBLINGS: u32 = 6;
+/// At most one of so many servers is out at a time, and so many always stay.
+const OUT_PARTS: usize = 4;
+const SERVERS_MIN: usize = 2;
 /// What a record of a map begins with as a key.
 const KEY: &str = "map/";
 /// Most ends of changes that are remembered for each map.
@@ -63,9 +73,23 @@ struct LedMap {
     servers: BTreeMap<u32, (u128, String)>,
     gone: BTreeSet<u32>,
     slow: SlowServers,
-    slowest: Option<SlowServer>,
+    /// The server that was slower than its peers, and when that was seen.
+    slowest: Option<(SlowServer, i64)>,
+    /// Servers that were taken out since they were slow.
+    out: BTreeMap<u32, TakenOut>,
     begun_ns: i64,
+    /// Why the change under way was begun, if the leader began it by itself.
+    why: Option<String>,
     application: String,
+}
+
+/// A server that was taken out of a map.
+#[derive(Clone, Copy, Debug)]
+struct TakenOut {
+    /// The time at which it is tried again.
+    until_ns: i64,
+    /// How often it was taken out.
+    times: u32,
 }
 
 #[derive(Default)]
@@ -87,6 +111,8 @@ pub(crate) enum MapOutput {
 /// The maps of a leader.
 pub(crate) struct LedMaps {
     term: u64,
+    /// Whether slow servers are taken out, and added again.
+    scales_down: bool,
     maps: BTreeMap<MapKey, LedMap>,
     outputs: Vec<MapOutput>,
     /// Records that make no sense, and maps for which there was no room.
@@ -95,9 +121,13 @@ pub(crate) struct LedMaps {
 
 impl LedMaps {
     /// The maps of the records that leaders before this one have saved.
-    pub(crate) fn take_over(term: u64, records: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn take_over(
+        (term, scales_down): (u64, bool),
+        records: &BTreeMap<String, String>,
+    ) -> Self {
         let mut maps = Self {
             term,
+            scales_down,
             maps: BTreeMap::new(),
             outputs: Vec::new(),
             refused: 0,
@@ -133,7 +163,9 @@ impl LedMaps {
             gone: BTreeSet::new(),
             slow: SlowServers::new(SlowConfig::default()),
             slowest: None,
+            out: BTreeMap::new(),
             begun_ns: 0,
+            why: None,
             ends: Vec::new(),
             application: application.to_owned(),
         };
@@ -260,9 +292,11 @@ impl LedMaps {
                 ChangeRefusal::Deposed => "another node leads now: try again",
             })
         })?;
-        map.begun_ns = now_ns;
+        (map.begun_ns, map.why) = (now_ns, None);
         for server in &change.add {
             map.slow.forget(ProcessId::from(*server));
+            // People know better than the leader.
+            map.out.remove(server);
         }
         let epoch = map.controller.record().last_epoch;
         self.apply(key, outputs, now_ns);
@@ -279,11 +313,51 @@ impl LedMaps {
             };
             let outputs = map.controller.tick(now_ns);
             self.apply(&key, outputs, now_ns);
+            if self.scales_down {
+                next_ns = next_ns.min(self.scale(&key, now_ns));
+            }
             let map = self.maps.get(&key);
             let due_ns = map.and_then(|map| map.controller.next_ns());
             next_ns = next_ns.min(due_ns.unwrap_or(i64::MAX));
         }
         next_ns
+    }
+
+    /// Takes a slow server out of a map, or tries one again; returns the time of the next look.
+    fn scale(&mut self, key: &MapKey, now_ns: i64) -> i64 {
+        let Some((change, why)) = self.maps.get(key).and_then(|map| map.scaling(now_ns)) else {
+            let map = self.maps.get(key);
+            let out = map.into_iter().flat_map(|map| map.out.values());
+            let next_ns = out.map(|out| out.until_ns).min();
+            return next_ns.map_or(i64::MAX, |until_ns| until_ns.max(now_ns + SETTLE_NS));
+        };
+        let known = change.add.first().or(change.remove.first());
+        let known = known.zip(self.maps.get(key));
+        let known = known.and_then(|(server, map)| map.out.get(server).copied());
+        if self.change(key, &change, now_ns).is_err() {
+            return now_ns.saturating_add(SETTLE_NS);
+        }
+        let Some(map) = self.maps.get_mut(key) else {
+            return i64::MAX;
+        };
+        map.why = Some(why);
+        let times = known.map_or(0, |out| out.times);
+        for server in &change.remove {
+            let wait_ns = OUT_NS.saturating_mul(1 << times.min(OUT_DOUBLINGS));
+            map.out.insert(
+                *server,
+                TakenOut {
+                    until_ns: now_ns.saturating_add(wait_ns),
+                    times: times + 1,
+                },
+            );
+        }
+        for server in &change.add {
+            // How often it was out is remembered while it is tried.
+            let until_ns = i64::MAX;
+            map.out.insert(*server, TakenOut { until_ns, times });
+        }
+        now_ns.saturating_add(SETTLE_NS)
     }
 
     /// What a node is told of a map; `None` before the record of this term is saved.
@@ -366,6 +440,7 @@ impl LedMap {
             age_ns: now_ns,
             took_ns: now_ns.saturating_sub(self.begun_ns).max(0),
             reason,
+            why: self.why.take(),
         });
     }
 
@@ -409,10 +484,49 @@ impl LedMap {
                 service_s: *service_s,
             });
             if found.is_some() {
-                self.slowest = found;
+                self.slowest = found.map(|found| (found, now_ns));
             }
         }
         outputs
+    }
+
+    /// What is to be changed by itself, and why.
+    fn scaling(&self, now_ns: i64) -> Option<(MapChange, String)> {
+        let settled_ns = self.ends.last().map_or(i64::MIN, |end| end.age_ns);
+        let is_settled = now_ns.saturating_sub(settled_ns) >= SETTLE_NS;
+        if !self.controller.is_idle() || !is_settled {
+            return None;
+        }
+        let servers = &self.controller.record().map.servers;
+        let is_out = |number: &u32| !servers.contains(&ProcessId::from(*number));
+        let out = self.out.keys().filter(|number| is_out(number)).count();
+        let most_out = ((servers.len() + out) / OUT_PARTS).max(1);
+        let slow = self.slowest.filter(|(slow, seen_ns)| {
+            let is_fresh = now_ns.saturating_sub(*seen_ns) < SETTLE_NS;
+            is_fresh && servers.contains(&slow.server) && servers.len() > SERVERS_MIN
+        });
+        if let (Some((slow, _)), true) = (slow, out < most_out) {
+            let server = u32::try_from(slow.server).ok()?;
+            let change = MapChange {
+                remove: vec![server],
+                ..MapChange::default()
+            };
+            let why = format!(
+                "server {server} was {:.1} times slower than its peers",
+                slow.ratio
+            );
+            return Some((change, why));
+        }
+        let mut due = self.out.iter();
+        let due = due.find(|(number, out)| {
+            out.until_ns <= now_ns && is_out(number) && self.servers.contains_key(number)
+        });
+        let (server, _) = due?;
+        let change = MapChange {
+            add: vec![*server],
+            ..MapChange::default()
+        };
+        Some((change, format!("server {server} is tried again")))
     }
 
     fn server_gone(&mut self, number: u32) -> Vec<ControllerOutput> {
@@ -489,7 +603,8 @@ impl LedMap {
             gone_servers: self.gone.iter().copied().collect(),
             slow: self
                 .slowest
-                .map(|slow| (slow.server, slow.ratio, slow.false_alarms)),
+                .filter(|(_, seen_ns)| now_ns.saturating_sub(*seen_ns) < SEEN_NS)
+                .map(|(slow, _)| (slow.server, slow.ratio, slow.false_alarms)),
             changes: self
                 .ends
                 .iter()

@@ -87,7 +87,7 @@ impl Cluster {
         let core = AgreementCore::new(
             (&node.name, &self.leaders),
             ReplicaFile::new(node.dir.path()),
-            (&schedules, &maps),
+            (&schedules, &maps, true),
             (node.lives, self.clock.monotonic_ns()),
         );
         node.agent = Some((core, schedules, maps));

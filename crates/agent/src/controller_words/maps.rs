@@ -113,6 +113,9 @@ pub(crate) struct MapEnd {
     pub took_ns: i64,
     /// Why it was aborted; `None` if its map holds.
     pub reason: Option<String>,
+    /// Why it was begun, if the leader began it by itself.
+    #[serde(default)]
+    pub why: Option<String>,
 }
 
 /// A set of servers as text: hexadecimal digits, of which the first has the servers 0 to 3.

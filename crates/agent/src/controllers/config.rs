@@ -25,6 +25,9 @@ pub struct ControlConfig {
     /// Time for which a weight is set at least, in seconds, 1 to 3600. The report of the read ends
     /// it earlier, as does the end of the process.
     pub lease_seconds: f64,
+    /// Whether the leader takes a server out of a map of servers when it is slower than its peers,
+    /// and adds it again after a while (`baro control maps`). Otherwise people do.
+    pub scale_down: bool,
     /// Bandwidths between which the degree of augmentation rises from 0 to 1, by device:
     /// `[control.thresholds.sda]`. Those of other devices are learnt for each reader.
     pub thresholds: BTreeMap<String, ThresholdsConfig>,
@@ -72,6 +75,7 @@ impl Default for ControlConfig {
             mode: ControlModeConfig::Live,
             weights: WeightRights::Controllers,
             lease_seconds: 30.0,
+            scale_down: false,
             thresholds: BTreeMap::new(),
         }
     }

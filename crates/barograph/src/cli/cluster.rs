@@ -110,6 +110,16 @@ fn status(target: &Target) -> anyhow::Result<()> {
         counted(number("unreceived"), "message"),
         counted(number("refused_hellos"), "hello"),
     );
+    if let Some(leader) = status["leader"].as_str() {
+        text += &format!(
+            "leader       {} of the controllers, in term {}\n",
+            output::plain(leader),
+            number("leader_term")
+        );
+    }
+    if let Some(fault) = status["leader_fault"].as_str() {
+        text += &format!("no leader    {}\n", output::plain(fault));
+    }
     if number("kept") > 0 {
         text += &format!(
             "keeps        the history of {}\n",

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use barograph_intake::{MapDesk as _, MapReport, MapRole, PhaseProcess};
+use barograph_intake::{MapDesk as _, MapReport, MapRole, MapSample, PhaseProcess};
 use barograph_stream::Incarnation;
 use barograph_stream::ingest::{MapWords, ServerSet};
 
@@ -19,6 +19,8 @@ struct Program {
     server: Option<u32>,
     /// Operations that run.
     running: u64,
+    /// Seconds that it takes to serve a request.
+    service_s: f64,
     told: Option<(u64, MapWords)>,
 }
 
@@ -34,6 +36,7 @@ impl Programs {
             process,
             server: None,
             running: 0,
+            service_s: 0.001,
             told: None,
         };
         let mut all = vec![member(3, 1), member(4, 2)];
@@ -91,6 +94,19 @@ impl Programs {
 }
 
 impl Program {
+    /// Requests that it has served, if it is a server of the map in force.
+    fn samples(&self) -> Vec<MapSample> {
+        let number = self.server.unwrap_or_default();
+        let serves = self
+            .told
+            .is_some_and(|(_, words)| words.servers.contains(number));
+        let sample = MapSample {
+            load: 1_000,
+            service_s: self.service_s * (1.0 + f64::from(number) / 100.0),
+        };
+        vec![sample; usize::from(serves)]
+    }
+
     fn report(&self, cluster: &Cluster) {
         let Some((_, _, maps)) = &cluster.nodes[self.node].agent else {
             return;
@@ -113,7 +129,7 @@ impl Program {
                 number,
                 running: self.running,
                 oldest_epoch: None,
-                samples: Vec::new(),
+                samples: self.samples(),
             },
         };
         let report = MapReport {
@@ -276,9 +292,29 @@ fn a_server_that_comes_back_serves_from_the_newest_fence() {
         process: 21,
         server: Some(1),
         running: 0,
+        service_s: 0.001,
         told: None,
     });
     programs.run(&mut cluster, 1_000);
     let (_, words) = programs.of(21).told.unwrap();
     assert_eq!((words.epoch, words.fence), (2, 2));
+}
+
+#[test]
+fn a_slow_server_is_taken_out_and_tried_again() {
+    let (mut cluster, mut programs) = start();
+    programs.run(&mut cluster, 10_000);
+    assert!(
+        programs.epochs().values().all(|epoch| *epoch == 1),
+        "all are sound"
+    );
+    programs.of(12).service_s = 0.02;
+    programs.run(&mut cluster, 30_000);
+    let (_, words) = programs.of(1).told.unwrap();
+    assert_eq!(words.servers.iter().collect::<Vec<_>>(), [0, 1, 3]);
+    assert_eq!(words.epoch, 2, "once");
+    programs.of(12).service_s = 0.001;
+    programs.run(&mut cluster, 65_000);
+    let (_, words) = programs.of(1).told.unwrap();
+    assert_eq!((words.epoch, words.servers.len()), (3, 4));
 }

@@ -55,6 +55,7 @@ struct Change {
     age_ns: i64,
     took_ns: i64,
     reason: Option<String>,
+    why: Option<String>,
 }
 
 impl Maps {
@@ -122,8 +123,10 @@ fn cells(row: &Row) -> Vec<String> {
     let last = row.changes.last().map_or("-".to_owned(), |change| {
         let age = format::age(change.age_ns);
         let took = format::age(change.took_ns);
+        let why = change.why.as_deref().map(plain);
+        let why = why.map_or(String::new(), |why| format!(": {why}"));
         match &change.reason {
-            None => format!("epoch {} {age} ago, in {took}", change.epoch),
+            None => format!("epoch {} {age} ago, in {took}{why}", change.epoch),
             Some(reason) => format!(
                 "epoch {} aborted {age} ago: {}",
                 change.epoch,
