@@ -439,6 +439,10 @@ impl System {
             self.now_ns += MS;
             if self.now_ns == FAULTS_NS {
                 self.is_faulty = false;
+                // A controller of an earlier term hears that it leads no more, as elections tell.
+                // Otherwise one that has nothing to save would keep the place of the next one.
+                let term = self.store.term;
+                self.controllers.retain(|_, it| it.record().term >= term);
             }
             while let Some(entry) = self.network.first_entry() {
                 if entry.key().0 > self.now_ns {
