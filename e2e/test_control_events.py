@@ -184,9 +184,12 @@ def test_events_of_other_nodes_are_heard(start: Start) -> None:
         assert event is not None and event.subject == "own"
         rows = "SELECT node, kind, subject, value FROM cluster_control_events ORDER BY ts"
         found = [{"node": "b", "kind": "server.slow", "subject": "/scratch", "value": 3.5}]
-        eventually(lambda: a.sql(rows) == found, "what everyone may read, over HTTP")
+        eventually(lambda: a.post_sql(rows).json == found, "what everyone may read, over HTTP")
+        ours = {"node": "a", "kind": "server.back", "subject": "own", "value": None}
+        eventually(lambda: a.sql(rows) == [*found, ours], "and what its user may read")
         assert len(a.ask("control", "events")) == 2
-        assert a.sql("SELECT count(*) AS n FROM control_events") == [{"n": 0}], "the node's own, for everyone"
+        of_node = "SELECT count(*) AS n FROM control_events"
+        assert (a.post_sql(of_node).json, a.sql(of_node)) == ([{"n": 0}], [{"n": 1}]), "the node's own"
 
 
 @pytest.mark.parametrize("event", [("", ""), ("a b", ""), ("a", "x" * 1_100), ("a", "", 1.0, 7)])

@@ -66,6 +66,8 @@ NOT_RUN: Listed = {
         "baro control revert 17": GROUPS,
     },
     "scheduling.md": {
+        '[cluster]\nname = "hpc"': "it needs certificates; test_agreement.py has nodes that share a volume",
+        "baro io --schedule -- ./solver": "it runs the reader's program; test_turns.py runs some",
         "baro control pause io-schedule": TURNS,
         "baro control resume io-schedule": TURNS,
         "baro control dry-run io-schedule": TURNS,

@@ -32,6 +32,8 @@ const ROWS: &[Row] = &[
     row("progressive", &[]),
     // The table of events has the parts of their records as columns.
     row("query", &["model", "stream", "archive", "event"]),
+    // Policies of controllers, and the weights that carry them out: it knows no stream.
+    row("control", &["model"]),
     // The archive is used only by its demonstration and tests. A feed of events reads their
     // records. Packed arrays are files that it reads and writes. Members and servers of a map
     // decide by the rules that are checked in control.
@@ -65,8 +67,6 @@ const ROWS: &[Row] = &[
     row("action", &["model"]),
     // The program that copies files for actions, in a process of its own.
     row("transfer", &["model", "action"]),
-    // Policies of controllers, and the weights that carry them out: it knows no stream.
-    row("control", &["model"]),
     // Traces, replay, plots, a simulated storage: what forecasts and policies are judged by.
     row("lab", &["model", "forecast", "control"]),
     row(

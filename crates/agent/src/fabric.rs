@@ -343,18 +343,12 @@ impl Fabric {
             config.node(run_dir, segment.incarnation()),
             now_ns,
         );
-        let aggregator = (&config.aggregator, config.window_bytes);
-        let dirs = (run_dir, state_dir);
-        if let Some(histories) = NodeHistories::of(aggregator, archive, dirs, world)? {
-            fabric.keep_histories(Box::new(histories));
-        }
-        if archive.enabled {
-            let waker = waker.clone();
-            let wake = Arc::new(move || waker.wake());
-            let dirs = (archive.dir.clone(), run_dir);
-            let past = ArchivedPast::new(dirs, node, &world.work, wake);
-            fabric.read_past_from(Arc::new(past));
-        }
+        keep_past(
+            &mut fabric,
+            (config, node),
+            (run_dir, state_dir),
+            (archive, world),
+        )?;
         let mut started = Self {
             is_over: Arc::default(),
             waker: waker.clone(),
@@ -444,6 +438,29 @@ impl Drop for Fabric {
             }
         }
     }
+}
+
+/// Has a node keep the history of others, if it is to, and read its own past for those that keep
+/// its.
+fn keep_past(
+    fabric: &mut FabricNode<ZenohTransport>,
+    (config, node): (&ClusterConfig, &str),
+    (run_dir, state_dir): (&RunDir, &Path),
+    (archive, world): (&ArchiveConfig, &World),
+) -> Result<(), AgentError> {
+    let aggregator = (&config.aggregator, config.window_bytes);
+    let dirs = (run_dir, state_dir);
+    if let Some(histories) = NodeHistories::of(aggregator, archive, dirs, world)? {
+        fabric.keep_histories(Box::new(histories));
+    }
+    if archive.enabled {
+        let waker = fabric.transport().waker();
+        let wake = Arc::new(move || waker.wake());
+        let dirs = (archive.dir.clone(), run_dir);
+        let past = ArchivedPast::new(dirs, node, &world.work, wake);
+        fabric.read_past_from(Arc::new(past));
+    }
+    Ok(())
 }
 
 /// The thread that steps the fabric.

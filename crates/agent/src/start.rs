@@ -25,6 +25,7 @@ use crate::actions::{AgentHost, EventActions, MarkBox};
 use crate::agreement::{Agreement, AgreementDesk, AgreementParts, LeaderQuestions};
 use crate::assemble::{AgentDirectories, agent_document};
 use crate::cluster_insights::{ApplyInsights, SharedInsights};
+use crate::cluster_watch::ClusterState;
 use crate::control::{LoopControl, ReadConfig};
 use crate::controllers::Controllers;
 use crate::event_columns::RecordFields;
@@ -127,7 +128,6 @@ impl Agent {
             _lock: parts.lock,
         };
         let intake = parts.sampling.intake();
-        let maps = parts.maps;
         let cluster = parts.sampling.cluster.clone();
         let (ready, first_round) = sync_channel(1);
         agent.sampler = Some(start_sampler(
@@ -139,36 +139,55 @@ impl Agent {
         )?);
         // A source that hangs must not keep the others from being served.
         let _ = first_round.recv_timeout(FIRST_ROUND_WAIT);
-        let shared = parts.shared;
         let questions = NodeQuestions::default();
         let insights = parts.cluster_insights;
         let control = (parts.statements, read, questions.clone(), insights.clone());
         let started_ns = parts.started_ns;
-        let desks = (intake, maps);
-        let engine = agent.serve(&config, &world.clock, started_ns, shared, desks, control)?;
+        let desks = (intake, parts.maps);
+        let engine = agent.serve(
+            &config,
+            &world.clock,
+            started_ns,
+            parts.shared,
+            desks,
+            control,
+        )?;
         if let Some(exports) = exports {
             let clock = Arc::clone(&world.clock);
             agent.exporter = Some(exports.start(agent.run_dir.clone(), clock)?);
         }
-        let agreement = agent.agreement.as_mut().and_then(|(_, desk)| desk.take());
-        agent.fabric = Fabric::start(
-            &config.cluster,
-            &config.node,
-            (&agent.run_dir, &config.state_dir),
-            cluster,
-            NodeServices {
-                insights: insights.zip(agent.apply_insights()),
-                questions,
-                engine,
-                board: agent.applications.as_ref().map(|a| Arc::clone(a.board())),
-                actions: agent.actions.clone(),
-                agreement,
-            },
-            (&with_event_columns(&config.archive), &world),
-        )?;
+        let services = (insights, questions, engine);
+        agent.join_cluster(&config, cluster, services, &world)?;
         agent.publish_addresses(started_ns)?;
         info!(node = config.node, run_dir = %config.run_dir.display(), "ready");
         Ok(agent)
+    }
+
+    /// Joins the cluster, if one is configured.
+    fn join_cluster(
+        &mut self,
+        config: &Config,
+        cluster: ClusterState,
+        (insights, questions, engine): (Option<Arc<SharedInsights>>, NodeQuestions, ClientSql),
+        world: &World,
+    ) -> Result<(), AgentError> {
+        let agreement = self.agreement.as_mut().and_then(|(_, desk)| desk.take());
+        self.fabric = Fabric::start(
+            &config.cluster,
+            &config.node,
+            (&self.run_dir, &config.state_dir),
+            cluster,
+            NodeServices {
+                insights: insights.zip(self.apply_insights()),
+                questions,
+                engine,
+                board: self.applications.as_ref().map(|a| Arc::clone(a.board())),
+                actions: self.actions.clone(),
+                agreement,
+            },
+            (&with_event_columns(&config.archive), world),
+        )?;
+        Ok(())
     }
 
     /// Starts the controllers that agree with those of other nodes. Returns the way to their

@@ -1,7 +1,7 @@
 //! Programs that know nothing of it take turns: what the preloaded library tells of their phases,
 //! and what it does with the answers. The test plays the agent.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ struct Watched {
     values: Vec<String>,
     publications: Vec<(String, String)>,
     /// Values since the last frame.
-    held: HashMap<String, i64>,
+    held: BTreeMap<String, i64>,
 }
 
 impl Watched {
@@ -100,7 +100,7 @@ impl Watched {
 struct StandIn<'b> {
     bench: &'b Bench,
     door: UnixDatagram,
-    files: HashMap<PathBuf, Watched>,
+    files: BTreeMap<PathBuf, Watched>,
     said: Vec<Said>,
 }
 
@@ -112,7 +112,7 @@ impl<'b> StandIn<'b> {
         Self {
             bench,
             door,
-            files: HashMap::new(),
+            files: BTreeMap::new(),
             said: Vec::new(),
         }
     }
@@ -131,7 +131,7 @@ impl<'b> StandIn<'b> {
                     number: self.files.len(),
                     values: Vec::new(),
                     publications: Vec::new(),
-                    held: HashMap::new(),
+                    held: BTreeMap::new(),
                 };
                 self.files.insert(path, watched);
             }

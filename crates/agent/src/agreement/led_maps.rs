@@ -1,15 +1,18 @@
 //! The maps of servers that a leader keeps: a controller of epochs for each, whose members are
 //! nodes, and a detector of servers that are slower than their peers.
 
+mod saved;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use barograph_control::{
-    ChangeEnd, ChangeRefusal, ControllerOutput, ControllerWord, EpochChange, EpochController,
-    EpochRecord, EpochTimes, ProcessId, ProcessWord, ServerMap, ServerSample, SlowConfig,
-    SlowServer, SlowServers,
+    ChangeEnd, ChangeRefusal, ControllerOutput, ControllerWord, EpochController, EpochRecord,
+    EpochTimes, ProcessId, ProcessWord, ServerMap, ServerSample, SlowConfig, SlowServer,
+    SlowServers,
 };
 use barograph_model::{NS_PER_MS, NS_PER_S};
-use serde::{Deserialize, Serialize};
+
+use saved::{key_of, key_text, record_of, text_of};
 
 use crate::controller_words::{
     LedMapRow, MapChange, MapEnd, MapKey, MapOrder, MapWord, process_of, servers_of, servers_text,
@@ -33,29 +36,8 @@ const OUT_DOUBLINGS: u32 = 6;
 /// At most one of so many servers is out at a time, and so many always stay.
 const OUT_PARTS: usize = 4;
 const SERVERS_MIN: usize = 2;
-/// What a record of a map begins with as a key.
-const KEY: &str = "map/";
 /// Most ends of changes that are remembered for each map.
 const ENDS_MAX: usize = 16;
-
-/// A record as it is saved.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SavedMap {
-    term: u64,
-    epoch: u64,
-    servers: String,
-    last_epoch: u64,
-    change: Option<SavedChange>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SavedChange {
-    epoch: u64,
-    servers: String,
-    is_committed: bool,
-}
 
 /// A map that the leader keeps.
 struct LedMap {
@@ -383,7 +365,7 @@ impl LedMaps {
             match output {
                 ControllerOutput::Save(record) => {
                     let text = text_of(&record);
-                    let saved_key = format!("{KEY}{}/{}", key.0, key.1);
+                    let saved_key = key_text(key);
                     self.outputs
                         .push(MapOutput::Save(key.clone(), saved_key, text));
                 }
@@ -615,49 +597,4 @@ impl LedMap {
                 .collect(),
         }
     }
-}
-
-fn key_of(text: &str) -> Option<MapKey> {
-    let (user, name) = text.strip_prefix(KEY)?.split_once('/')?;
-    Some((user.parse().ok()?, name.to_owned()))
-}
-
-fn text_of(record: &EpochRecord) -> String {
-    let text = |servers: &BTreeSet<ProcessId>| {
-        let servers = servers.iter().filter_map(|it| u32::try_from(*it).ok());
-        servers_text(&servers.collect())
-    };
-    let saved = SavedMap {
-        term: record.term,
-        epoch: record.map.epoch,
-        servers: text(&record.map.servers),
-        last_epoch: record.last_epoch,
-        change: record.change.as_ref().map(|change| SavedChange {
-            epoch: change.map.epoch,
-            servers: text(&change.map.servers),
-            is_committed: change.is_committed,
-        }),
-    };
-    serde_json::to_string(&saved).unwrap_or_default()
-}
-
-fn record_of(text: &str) -> Option<EpochRecord> {
-    let saved: SavedMap = serde_json::from_str(text).ok()?;
-    let map = |epoch, servers: &str| {
-        let servers = servers_of(servers)?.iter().map(ProcessId::from).collect();
-        Some(ServerMap { epoch, servers })
-    };
-    let change = match &saved.change {
-        None => None,
-        Some(change) => Some(EpochChange {
-            map: map(change.epoch, &change.servers)?,
-            is_committed: change.is_committed,
-        }),
-    };
-    Some(EpochRecord {
-        term: saved.term,
-        map: map(saved.epoch, &saved.servers)?,
-        last_epoch: saved.last_epoch,
-        change,
-    })
 }

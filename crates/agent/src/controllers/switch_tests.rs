@@ -227,7 +227,7 @@ fn a_weight_is_taken_back_by_its_user_and_by_who_may_control() {
 
 #[test]
 fn requests_that_make_no_sense_are_refused_with_what_to_send() {
-    use ControllerVerb::{DryRun, Explain, Pause, Resume, Revert};
+    use ControllerVerb::{Explain, Pause, Revert};
     let node = Node::new(&ControlConfig::default());
     let (ours, reader) = (asker(USER, None, true), asker(USER, None, false));
     for (asked, body, who, kind, message) in [
@@ -268,27 +268,6 @@ fn requests_that_make_no_sense_are_refused_with_what_to_send() {
         ),
         (
             Pause,
-            json!({ "controller": "weight" }),
-            &reader,
-            ControlFaultKind::Refused,
-            "right to control",
-        ),
-        (
-            Resume,
-            json!({ "controller": "weight" }),
-            &reader,
-            ControlFaultKind::Refused,
-            "right to control",
-        ),
-        (
-            DryRun,
-            json!({ "controller": "weight", "on": true }),
-            &reader,
-            ControlFaultKind::Refused,
-            "right to control",
-        ),
-        (
-            Pause,
             json!({ "controller": "weight", "untill": 1 }),
             &ours,
             ControlFaultKind::Statement,
@@ -313,10 +292,22 @@ fn requests_that_make_no_sense_are_refused_with_what_to_send() {
         assert_eq!(fault.kind, kind, "{body}: {fault}");
         assert!(fault.message.contains(message), "{body}: {fault}");
     }
-    assert!(
-        node.control
-            .controller_rows()
-            .iter()
-            .all(|row| row.mode == "live")
-    );
+    let rows = node.control.controller_rows();
+    assert!(rows.iter().all(|row| row.mode == "live"));
+}
+
+#[test]
+fn readers_change_no_controller() {
+    use ControllerVerb::{DryRun, Pause, Resume};
+    let node = Node::new(&ControlConfig::default());
+    let reader = asker(USER, None, false);
+    for (asked, body) in [
+        (Pause, json!({ "controller": "weight" })),
+        (Resume, json!({ "controller": "weight" })),
+        (DryRun, json!({ "controller": "weight", "on": true })),
+    ] {
+        let fault = refused(&node, asked, body.clone(), &reader);
+        assert_eq!(fault.kind, ControlFaultKind::Refused, "{body}: {fault}");
+        assert!(fault.message.contains("right to control"), "{fault}");
+    }
 }

@@ -77,6 +77,22 @@ impl Cluster {
     }
 }
 
+/// Who leads the controllers of the cluster, in a line; empty if no node may.
+fn leadership(status: &Json) -> String {
+    let mut text = String::new();
+    if let Some(leader) = status["leader"].as_str() {
+        text += &format!(
+            "leader       {} of the controllers, in term {}\n",
+            output::plain(leader),
+            status["leader_term"].as_u64().unwrap_or_default()
+        );
+    }
+    if let Some(fault) = status["leader_fault"].as_str() {
+        text += &format!("no leader    {}\n", output::plain(fault));
+    }
+    text
+}
+
 fn status(target: &Target) -> anyhow::Result<()> {
     let run_dir = target.run_dir();
     let mut status: Json = document_of_agent(&run_dir, CLUSTER_DOCUMENT)?;
@@ -110,16 +126,7 @@ fn status(target: &Target) -> anyhow::Result<()> {
         counted(number("unreceived"), "message"),
         counted(number("refused_hellos"), "hello"),
     );
-    if let Some(leader) = status["leader"].as_str() {
-        text += &format!(
-            "leader       {} of the controllers, in term {}\n",
-            output::plain(leader),
-            number("leader_term")
-        );
-    }
-    if let Some(fault) = status["leader_fault"].as_str() {
-        text += &format!("no leader    {}\n", output::plain(fault));
-    }
+    text += &leadership(&status);
     if number("kept") > 0 {
         text += &format!(
             "keeps        the history of {}\n",

@@ -143,75 +143,39 @@ mod tests {
         let all = ControlFilter::default;
         let glob = |text: &str| Some(Pattern::new(text));
         let second = Duration::from_secs(1);
+        let of_kind = |kind| ControlFilter {
+            kind: glob(kind),
+            ..all()
+        };
+        let of_subject = |subject| ControlFilter {
+            subject: glob(subject),
+            ..all()
+        };
+        let at_least = |confidence_min| ControlFilter {
+            confidence_min,
+            ..all()
+        };
+        let no_older = |age_max| ControlFilter {
+            age_max: Some(age_max),
+            ..all()
+        };
+        let with = |properties: &str| all().with_properties(properties).unwrap();
+        let from = |sources: &str| all().with_sources(sources).unwrap();
         for (filter, expect) in [
             (all(), true),
-            (
-                ControlFilter {
-                    kind: glob("io.*"),
-                    ..all()
-                },
-                true,
-            ),
-            (
-                ControlFilter {
-                    kind: glob("io"),
-                    ..all()
-                },
-                false,
-            ),
-            (
-                ControlFilter {
-                    subject: glob("/scr*"),
-                    ..all()
-                },
-                true,
-            ),
-            (
-                ControlFilter {
-                    subject: glob("/home"),
-                    ..all()
-                },
-                false,
-            ),
-            (
-                ControlFilter {
-                    confidence_min: 0.5,
-                    ..all()
-                },
-                true,
-            ),
-            (
-                ControlFilter {
-                    confidence_min: 0.51,
-                    ..all()
-                },
-                false,
-            ),
-            (
-                ControlFilter {
-                    age_max: Some(second),
-                    ..all()
-                },
-                true,
-            ),
-            (
-                ControlFilter {
-                    age_max: Some(second / 3),
-                    ..all()
-                },
-                false,
-            ),
-            (
-                all().with_properties("policy=set*, user=ada").unwrap(),
-                true,
-            ),
-            (
-                all().with_properties("policy=set10,user=bob").unwrap(),
-                false,
-            ),
-            (all().with_properties("volume=*").unwrap(), false),
-            (all().with_sources("node=n?,job=7").unwrap(), true),
-            (all().with_sources("node=m*").unwrap(), false),
+            (of_kind("io.*"), true),
+            (of_kind("io"), false),
+            (of_subject("/scr*"), true),
+            (of_subject("/home"), false),
+            (at_least(0.5), true),
+            (at_least(0.51), false),
+            (no_older(second), true),
+            (no_older(second / 3), false),
+            (with("policy=set*, user=ada"), true),
+            (with("policy=set10,user=bob"), false),
+            (with("volume=*"), false),
+            (from("node=n?,job=7"), true),
+            (from("node=m*"), false),
         ] {
             let found = filter.wants("n1", &event, 500_000_000);
             assert_eq!(found, expect, "{filter:?}");

@@ -95,7 +95,7 @@ fn programs_and_the_agent_are_one_table() {
     );
     // Each stream has its plain table as well.
     check("SELECT count(*) FROM app_control_event_record", &["3"]);
-    check("SELECT length(value) FROM control_event_record", &["86"]);
+    check("SELECT length(value) FROM control_event_record", &["87"]);
     check(
         "SELECT count(*) FROM control_events WHERE properties->>'policy' = 'set10'",
         &["3"],

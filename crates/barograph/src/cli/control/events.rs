@@ -112,7 +112,8 @@ impl Events {
         }
         let sources = Selector::parse(&format!("*{{{}}}", self.source));
         for (label, pattern) in sources.map_err(|fault| Usage(fault.to_string()))?.labels {
-            add(&format!("\"{}\"", label.replace('"', "")), pattern.as_str());
+            // SQLite takes a name in double quotes that is no column for a text.
+            add(&format!("[{}]", label.replace(']', "")), pattern.as_str());
         }
         // The table of all nodes is there as soon as another one is mirrored.
         let table = match observer.nodes().is_empty() {

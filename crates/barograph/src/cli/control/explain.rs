@@ -106,16 +106,10 @@ fn row_of(rows: &Rows, at: usize) -> anyhow::Result<DecisionsRow> {
     row.context("the archived decision is of another version")
 }
 
-/// A decision in sentences.
-fn page(row: &DecisionsRow, now_ns: i64) -> String {
-    let age = format::age(now_ns.saturating_sub(row.made_ts));
-    let (user, device, label, subject) = (
-        plain(&row.user),
-        plain(&row.device),
-        plain(&row.label),
-        plain(&row.subject),
-    );
-    let what = match &*row.controller {
+/// What a decision decides.
+fn what(row: &DecisionsRow) -> String {
+    let (label, subject) = (plain(&row.label), plain(&row.subject));
+    match &*row.controller {
         controller if row.subject == "mode" => {
             let mode = value(&row.value).replace('_', " ");
             format!("{} is {mode} from then on", plain(controller))
@@ -133,7 +127,14 @@ fn page(row: &DecisionsRow, now_ns: i64) -> String {
             _ => format!("{subject} waits"),
         },
         other => format!("{}: {}", plain(other), value(&row.value)),
-    };
+    }
+}
+
+/// A decision in sentences.
+fn page(row: &DecisionsRow, now_ns: i64) -> String {
+    let age = format::age(now_ns.saturating_sub(row.made_ts));
+    let (user, device) = (plain(&row.user), plain(&row.device));
+    let what = what(row);
     let on = match &*device {
         "" => String::new(),
         device => format!(" on {device}"),

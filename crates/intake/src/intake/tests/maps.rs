@@ -128,7 +128,7 @@ fn what_is_told_stands_in_the_file_before_what_is_counted_is_read() {
         intake.maps = IntakeMaps::new(Some(desk.clone()));
         let programs = programs(&outside.run_dir, 1);
         let program = &programs[0];
-        let mut ring = declare(program);
+        let _ring = declare(program);
         program.count_operation(MEMBER);
         program.note_refusal(MEMBER, 3);
         while desk.came.lock().unwrap().is_empty() {
@@ -176,7 +176,21 @@ fn what_is_told_stands_in_the_file_before_what_is_counted_is_read() {
         };
         assert!(matches!(ended.role, MapRole::Member { running: 0, .. }));
         assert_eq!(ended.seen, 11);
-        // Requests, and samples of them.
+    });
+}
+
+#[test]
+fn requests_that_were_served_are_counted_and_measured() {
+    with_intake(|intake, outside| {
+        let desk = Arc::new(ToldDesk::default());
+        intake.maps = IntakeMaps::new(Some(desk.clone()));
+        let programs = programs(&outside.run_dir, 1);
+        let program = &programs[0];
+        let mut ring = declare(program);
+        while desk.came.lock().unwrap().is_empty() {
+            knock(intake, program);
+        }
+        desk.came();
         let counted = program.count_request(SERVER, 4).unwrap();
         for (load, service_s) in [(100, 0.5_f64), (u64::MAX, 1.0), (100, f64::NAN)] {
             assert!(ring.put(kind::INT, 0, 1, load));
