@@ -155,7 +155,7 @@ pub(crate) struct AgreementDesk {
 
 /// What a node needs to agree with others.
 pub(crate) struct AgreementParts<'a> {
-    /// The name of this node, and of those that may lead.
+    /// The name of this node, and of those that may lead; without any, it leads for itself.
     pub nodes: (&'a str, &'a [String]),
     pub state_dir: &'a Path,
     pub run_dir: &'a RunDir,

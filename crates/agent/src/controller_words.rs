@@ -6,7 +6,8 @@ use barograph_control::LeaderWord;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use maps::{
-    LedMapRow, MapChange, MapEnd, MapKey, MapOrder, MapWord, ServerWord, servers_of, servers_text,
+    LedMapRow, MAP_NAME_BYTES_MAX, MapChange, MapEnd, MapKey, MapOrder, MapWord, SERVERS_MAX,
+    ServerWord, servers_of, servers_text,
 };
 
 /// Most phases, or processes that have ended, in one report.

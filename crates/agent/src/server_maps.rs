@@ -15,7 +15,9 @@ use barograph_intake::{
 use barograph_stream::Incarnation;
 use barograph_stream::ingest::{MapState, MapWords, ServerSet};
 
-use crate::controller_words::{MapKey, MapWord, ServerWord, process_text, servers_text};
+use crate::controller_words::{
+    MAP_NAME_BYTES_MAX, MapKey, MapWord, ServerWord, process_text, servers_text,
+};
 pub(crate) use relay::MapBatch;
 
 /// Most maps of which a node keeps anything, and of one user.
@@ -166,7 +168,8 @@ impl Maps {
         let id = (u128::from_le_bytes(process.incarnation.0), report.slot);
         if !self.maps.contains_key(&key) {
             let of_user = self.maps.keys().filter(|(user, _)| *user == process.uid);
-            if self.maps.len() >= MAPS_MAX || of_user.count() >= MAPS_OF_USER_MAX {
+            let is_long = report.map.len() > MAP_NAME_BYTES_MAX;
+            if is_long || self.maps.len() >= MAPS_MAX || of_user.count() >= MAPS_OF_USER_MAX {
                 self.refused += 1;
                 self.outcomes.push(MapOutcome {
                     incarnation: process.incarnation,

@@ -198,14 +198,8 @@ impl Agent {
         (schedules, maps): (&Arc<IoSchedules>, &Arc<ServerMaps>),
         clock: &Arc<dyn Clock>,
     ) -> Result<LeaderQuestions, AgentError> {
-        // A node that may be led by no other leads itself.
-        let alone = [self.node.clone()];
-        let leaders = match &config.cluster.controllers[..] {
-            [] => &alone[..],
-            leaders => leaders,
-        };
         let (agreement, desk) = Agreement::start(&AgreementParts {
-            nodes: (&self.node, leaders),
+            nodes: (&self.node, &config.cluster.controllers),
             state_dir: &self.state_dir,
             run_dir: &self.run_dir,
             schedules,

@@ -24,6 +24,8 @@ pub(crate) struct AgreementCore {
     own: String,
     /// The nodes that may lead, in their order.
     leaders: Vec<String>,
+    /// Whether there is no list of them, so that this node leads for itself alone.
+    is_by_itself: bool,
     /// `None` if this node may not lead, or may not because its replica cannot be used.
     candidate: Option<Candidate>,
     schedules: Arc<IoSchedules>,
@@ -84,13 +86,16 @@ pub(crate) struct AgreementStatus {
 }
 
 impl AgreementCore {
-    /// The controllers of a node of this name; `life` is greater than that of every earlier life.
+    /// The controllers of a node of this name, with the list of nodes that may lead; `life` is greater than that of every earlier life.
     pub(crate) fn new(
-        (own, leaders): (&str, &[String]),
+        (own, list): (&str, &[String]),
         file: ReplicaFile,
         (schedules, maps, scales_down): (&Arc<IoSchedules>, &Arc<ServerMaps>, bool),
         (life, now_ns): (u64, i64),
     ) -> Self {
+        let is_by_itself = list.is_empty();
+        let alone = [own.to_owned()];
+        let leaders = if is_by_itself { &alone[..] } else { list };
         let may_lead = leaders.iter().any(|node| node == own);
         let candidate = may_lead.then(|| {
             let (replica, fault) = match file.read() {
@@ -112,6 +117,7 @@ impl AgreementCore {
         Self {
             own: own.to_owned(),
             leaders: leaders.to_vec(),
+            is_by_itself,
             candidate,
             schedules: Arc::clone(schedules),
             maps: Arc::clone(maps),
@@ -165,8 +171,13 @@ impl AgreementCore {
         self.awaited.take()
     }
 
-    /// Takes in a word of another node.
+    /// Takes in a word of another node. A node that leads itself listens to none: without a list of
+    /// nodes that may lead, nobody has to prove which node it is.
     pub(crate) fn hear(&mut self, from: &str, text: &str, now_ns: i64) {
+        if self.is_by_itself {
+            self.senseless += 1;
+            return;
+        }
         match serde_json::from_str(text) {
             Ok(word) => self.hear_word(from, word, now_ns),
             // It may be of a later version.

@@ -15,7 +15,8 @@ use barograph_model::{NS_PER_MS, NS_PER_S};
 use saved::{key_of, key_text, record_of, text_of};
 
 use crate::controller_words::{
-    LedMapRow, MapChange, MapEnd, MapKey, MapOrder, MapWord, process_of, servers_of, servers_text,
+    LedMapRow, MAP_NAME_BYTES_MAX, MapChange, MapEnd, MapKey, MapOrder, MapWord, SERVERS_MAX,
+    process_of, servers_of, servers_text,
 };
 
 /// Longest time in which members end their operations; less than the patience of programs.
@@ -162,8 +163,9 @@ impl LedMaps {
             let of_user = self.maps.keys().filter(|(user, _)| *user == word.user);
             let is_full = self.maps.len() >= MAPS_MAX || of_user.count() >= MAPS_OF_USER_MAX;
             let first = servers_of(&word.declared).filter(|servers| !servers.is_empty());
-            let Some(first) = first.filter(|_| !is_full) else {
-                self.refused += u64::from(is_full);
+            let is_long = word.name.len() > MAP_NAME_BYTES_MAX;
+            let Some(first) = first.filter(|_| !is_full && !is_long) else {
+                self.refused += u64::from(is_full || is_long);
                 return;
             };
             let record = EpochRecord {
@@ -428,7 +430,8 @@ impl LedMap {
 
     fn hear(&mut self, node: &str, word: &MapWord, now_ns: i64) -> Vec<ControllerOutput> {
         let mut outputs = Vec::new();
-        for (number, process) in &word.gone {
+        let is_server = |number: u32| number < SERVERS_MAX;
+        for (number, process) in word.gone.iter().filter(|it| is_server(it.0)) {
             // Of a server that is at work again elsewhere, the end of a process before says
             // nothing.
             let process = process_of(process);
@@ -440,7 +443,7 @@ impl LedMap {
                 outputs.extend(self.server_gone(*number));
             }
         }
-        for server in &word.servers {
+        for server in word.servers.iter().filter(|it| is_server(it.number)) {
             let Some(process) = process_of(&server.process) else {
                 continue;
             };
@@ -458,7 +461,8 @@ impl LedMap {
             }
         }
         outputs.extend(self.hear_members(node, word));
-        for (server, load, service_s) in &word.samples {
+        let samples = word.samples.iter().filter(|it| is_server(it.0));
+        for (server, load, service_s) in samples {
             let found = self.slow.observe(&ServerSample {
                 server: ProcessId::from(*server),
                 ts_ns: now_ns,

@@ -300,3 +300,21 @@ fn words_that_make_no_sense_change_nothing() {
         assert_eq!(cluster.leader(node).as_deref(), Some("node-0"));
     }
 }
+
+#[test]
+fn a_node_by_itself_listens_to_no_other() {
+    let mut cluster = Cluster::new(2, 0);
+    cluster.run(3_000);
+    let now_ns = cluster.clock.monotonic_ns();
+    let (core, _, _) = cluster.nodes[0].agent.as_mut().unwrap();
+    for text in [
+        r#"{"kind":"who"}"#,
+        r#"{"kind":"maps","of":{"id":1,"user":null}}"#,
+        r#"{"kind":"report","of":{"life":1,"sequence":1,"begins":true,"left":[],"phases":[]}}"#,
+    ] {
+        core.hear("node-1", text, now_ns);
+        core.step(now_ns);
+        assert!(core.take_outputs().is_empty(), "{text}");
+    }
+    assert_eq!(core.status().nodes, 0);
+}

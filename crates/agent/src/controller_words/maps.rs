@@ -3,8 +3,10 @@
 use barograph_stream::ingest::ServerSet;
 use serde::{Deserialize, Serialize};
 
+/// Most bytes of the name of a map that is kept.
+pub(crate) const MAP_NAME_BYTES_MAX: usize = 96;
 /// Servers that a map may have, and hexadecimal digits of their set.
-const SERVERS_MAX: u32 = 1_024;
+pub(crate) const SERVERS_MAX: u32 = 1_024;
 const DIGITS: usize = SERVERS_MAX as usize / 4;
 
 /// A map: its user, and the name that the user's programs have given it.

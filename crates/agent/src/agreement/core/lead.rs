@@ -14,6 +14,8 @@ use crate::io_schedules::answer_word;
 
 /// Time without reports after which the phases of a node are not waited for any more.
 const NODE_NS: i64 = 5 * NS_PER_S;
+/// Most phases of processes of which a leader keeps anything; those beyond wait for their patience.
+const TOLD_MAX: usize = 1 << 18;
 /// Most nodes whose reports a leader takes in.
 const NODES_MAX: usize = 16_384;
 
@@ -80,6 +82,9 @@ impl AgreementCore {
             }
         }
         for phase in &report.phases {
+            if lead.told.len() >= TOLD_MAX {
+                break;
+            }
             let process = process_of(&phase.process);
             let home = process.and_then(|process| lead.homes.get(&process));
             if home.is_some_and(|home| home != from) {
