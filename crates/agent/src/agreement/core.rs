@@ -86,7 +86,8 @@ pub(crate) struct AgreementStatus {
 }
 
 impl AgreementCore {
-    /// The controllers of a node of this name, with the list of nodes that may lead; `life` is greater than that of every earlier life.
+    /// The controllers of a node of this name, with the list of nodes that may lead; `life` is
+    /// greater than that of every earlier life.
     pub(crate) fn new(
         (own, list): (&str, &[String]),
         file: ReplicaFile,
