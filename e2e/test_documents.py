@@ -66,7 +66,7 @@ NOT_RUN: Listed = {
         "baro control revert 17": GROUPS,
     },
     "scheduling.md": {
-        '[cluster]\nname = "hpc"': "it needs certificates; test_agreement.py has nodes that share a volume",
+        '[cluster]\nname = "hpc"': "it needs several nodes with certificates",
         "baro io --schedule -- ./solver": "it runs the reader's program; test_turns.py runs some",
         "baro control pause io-schedule": TURNS,
         "baro control resume io-schedule": TURNS,
@@ -92,6 +92,9 @@ NOT_RUN: Listed = {
         "baro knob set lulesh.dt 0.5 --nodes": NODE_CALLS,
         "curl --unix-socket": NODE_CALLS,
         "baro sql --nodes b": "its statement is left out",
+    },
+    "epochs.md": {
+        "baro control maps solver-io": "it needs servers that run; test_agreement.py has some",
     },
     "event-rules.md": {
         "baro action show 7": ACTED,
