@@ -3,6 +3,7 @@ programs and servers are killed."""
 
 from __future__ import annotations
 
+import select
 import signal
 import subprocess
 import sys
@@ -48,19 +49,21 @@ class Process:
 
     def __init__(self, agent: Agent, source: str, *arguments: object) -> None:
         command = [sys.executable, "-c", source, *map(str, arguments)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         env = environment(BAROGRAPH_RUN_DIR=str(agent.run_dir))
-        self.process = subprocess.Popen(command, env=env, **pipes)
+        pipe = subprocess.PIPE
+        # Without a buffer, whether there is a line can be seen.
+        self.process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, bufsize=0)
 
     def line(self) -> str:
+        """The next line that it says, within a minute."""
         assert self.process.stdout
-        return self.process.stdout.readline().strip()
+        assert select.select([self.process.stdout], [], [], 60)[0], "it says nothing"
+        return self.process.stdout.readline().decode().strip()
 
     def ask(self, epoch: int) -> str:
         """What a server does with a request of an epoch."""
         assert self.process.stdin
-        self.process.stdin.write(f"{epoch}\n")
-        self.process.stdin.flush()
+        self.process.stdin.write(f"{epoch}\n".encode())
         return self.line()
 
     def kill(self) -> None:
