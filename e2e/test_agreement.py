@@ -140,10 +140,20 @@ def leader(agent: Agent) -> str | None:
     return status.get("leader")
 
 
+def agreed(nodes: list[Agent]) -> str | None:
+    """The node that all of these follow, if it is one of them."""
+    leaders = {leader(node) for node in nodes}
+    found = leaders.pop()
+    return found if not leaders and found in {node.node for node in nodes} else None
+
+
 def test_programs_of_all_nodes_take_turns_and_a_lost_leader_is_replaced(tmp_path: Path) -> None:
     config = shared(tmp_path)
-    with certified({name: config for name in "abc"}) as (a, b, c), ExitStack() as running:
-        eventually(lambda: leader(a) == leader(b) == leader(c) == "a", "all follow the first", 60)
+    with certified({name: config for name in "abc"}) as nodes, ExitStack() as running:
+        # The first of the list, unless the machine is so busy that it is late.
+        led = eventually(lambda: agreed(nodes), "all follow one", 60)
+        a = next(node for node in nodes if node.node == led)
+        b, c = (node for node in nodes if node.node != led)
 
         def program(agent: Agent, application: str) -> Program:
             made = Program(agent.run_dir, tmp_path / application, application)
@@ -167,10 +177,11 @@ def test_programs_of_all_nodes_take_turns_and_a_lost_leader_is_replaced(tmp_path
         third.begin("z", 100 * MIB, 30)
         assert third.answer().split()[0] in ("off", "granted", "no_agent")
         third.do("end", "z", MIB)
-        eventually(lambda: leader(b) == leader(c) == "b", "the next one leads", 60)
+        led = eventually(lambda: agreed([b, c]), "another one leads", 60)
+        next_one = b if b.node == led else c
         # It knows who is at work.
         fourth = program(b, "fourth")
         fourth.begin("w", 100 * MIB, 60)
-        eventually(lambda: states(b) == [("second", "granted"), ("fourth", "waiting")], "the holder is known")
+        eventually(lambda: states(next_one) == [("second", "granted"), ("fourth", "waiting")], "the holder is known")
         second.do("end", "y", MIB)
         assert fourth.answer() == "granted 1.0"

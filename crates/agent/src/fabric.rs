@@ -537,6 +537,7 @@ impl FabricShell {
             cluster["leader_fault"] = json!(status.fault);
             cluster["nodes_led"] = json!(status.nodes);
             cluster["words_dropped"] = json!(agreement.dropped());
+            cluster["words_refused"] = json!(status.refused);
         }
         let transport = self.fabric.transport();
         cluster["certificate_expires_ts"] = json!(transport.certificate_expires_ns());

@@ -121,6 +121,11 @@ impl ServerMaps {
         }
     }
 
+    /// Uses that were told that nobody keeps their map, since there were too many.
+    pub(crate) fn refused(&self) -> u64 {
+        self.maps().refused
+    }
+
     /// Whether some program uses a map.
     pub(crate) fn are_used(&self) -> bool {
         !self.maps().maps.is_empty()
@@ -167,6 +172,7 @@ impl Maps {
         let key = (process.uid, report.map.clone());
         let id = (u128::from_le_bytes(process.incarnation.0), report.slot);
         if !self.maps.contains_key(&key) {
+            self.make_room(process.uid);
             let of_user = self.maps.keys().filter(|(user, _)| *user == process.uid);
             let is_long = report.map.len() > MAP_NAME_BYTES_MAX;
             if is_long || self.maps.len() >= MAPS_MAX || of_user.count() >= MAPS_OF_USER_MAX {
@@ -225,6 +231,17 @@ impl Maps {
         map.uses.insert(id, used);
         map.tell(id, &mut self.outcomes);
         known != Some(used) || !map.samples.is_empty()
+    }
+
+    /// Forgets maps that no process here uses, if there is no room for another one of a user. What
+    /// is forgotten is which of their servers have ended.
+    fn make_room(&mut self, user: u32) {
+        let of_user = self.maps.keys().filter(|(of, _)| *of == user).count();
+        let (is_full, user_is_full) = (self.maps.len() >= MAPS_MAX, of_user >= MAPS_OF_USER_MAX);
+        if is_full || user_is_full {
+            self.maps
+                .retain(|(of, _), map| !map.uses.is_empty() || !(is_full || *of == user));
+        }
     }
 
     /// Takes in that a process has ended, or that nothing is known of it any more.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barograph_control::{LeaderElection, LeaderReplica, LeaderTimes, LeaderWord, LeadershipState};
+use barograph_model::NS_PER_S;
 use barograph_stream::Incarnation;
 use tracing::{info, warn};
 
@@ -46,9 +47,14 @@ struct Candidate {
     election: LeaderElection,
     replica: LeaderReplica,
     file: ReplicaFile,
-    /// Why the replica is not written, so that nothing is promised.
+    /// Why the replica is not known, so that nothing is promised.
     fault: Option<String>,
+    /// The time at which it was read last.
+    read_ns: i64,
 }
+
+/// Time after which a replica that could not be read is read again: a passing error passes.
+const READ_AGAIN_NS: i64 = 10 * NS_PER_S;
 
 /// A question to the leader.
 #[derive(Clone, Debug)]
@@ -68,7 +74,7 @@ pub(crate) enum LeaderQuestion {
 pub(crate) enum LeaderAnswer {
     /// The epoch that was begun, or why none was.
     Changed(Result<u64, String>),
-    /// The maps.
+    /// The maps that were asked for.
     Maps(Vec<LedMapRow>),
 }
 
@@ -77,12 +83,14 @@ pub(crate) enum LeaderAnswer {
 pub(crate) struct AgreementStatus {
     /// The node that leads; `None` if none is heard.
     pub leader: Option<String>,
-    /// Its term.
+    /// The term of that node.
     pub term: u64,
     /// Why there is none, or why this node may not lead.
     pub fault: Option<String>,
     /// Nodes that report to this one.
     pub nodes: usize,
+    /// Words that made no sense, and maps that were not kept, here or by this node as the leader.
+    pub refused: u64,
 }
 
 impl AgreementCore {
@@ -113,6 +121,7 @@ impl AgreementCore {
                 replica,
                 file,
                 fault,
+                read_ns: now_ns,
             }
         });
         Self {
@@ -159,6 +168,9 @@ impl AgreementCore {
             leader: leader.map(|(node, _)| node),
             fault: fault.or(differing),
             nodes: self.lead.as_ref().map_or(0, |lead| lead.nodes.len()),
+            refused: self.senseless
+                + self.maps.refused()
+                + self.lead.as_ref().map_or(0, |lead| lead.maps.refused),
         }
     }
 
@@ -192,6 +204,10 @@ impl AgreementCore {
         let mut next_ns = i64::MAX;
         // Alone, this node leads for those of its programs that have maps.
         let is_needed = self.leaders.len() > 1 || self.lead.is_some() || self.maps.are_used();
+        if let Some(candidate) = self.candidate.as_mut().filter(|it| it.fault.is_some()) {
+            candidate.read_again(&self.own, &self.leaders, now_ns);
+            next_ns = next_ns.min(candidate.read_ns.saturating_add(READ_AGAIN_NS));
+        }
         let candidate = self.candidate.as_mut();
         if let Some(candidate) = candidate.filter(|it| is_needed && it.fault.is_none()) {
             next_ns = next_ns.min(candidate.election.step(now_ns));
@@ -379,6 +395,22 @@ impl AgreementCore {
 }
 
 impl Candidate {
+    /// Reads a replica again that could not be read, if it is time to.
+    fn read_again(&mut self, own: &str, leaders: &[String], now_ns: i64) {
+        if now_ns.saturating_sub(self.read_ns) < READ_AGAIN_NS {
+            return;
+        }
+        self.read_ns = now_ns;
+        match self.file.read() {
+            Err(error) => self.fault = Some(error.to_string()),
+            Ok(replica) => {
+                let from = (LeaderTimes::default(), replica.term());
+                self.election = LeaderElection::new(own, leaders, from, now_ns);
+                (self.replica, self.fault) = (replica, None);
+            }
+        }
+    }
+
     /// Has the replica hear a word; the answer, if there is one that was kept.
     fn hear(
         &mut self,

@@ -318,3 +318,21 @@ fn a_node_by_itself_listens_to_no_other() {
     }
     assert_eq!(core.status().nodes, 0);
 }
+
+#[test]
+fn a_replica_that_could_not_be_read_is_read_again() {
+    let mut cluster = Cluster::new(1, 1);
+    let path = cluster.nodes[0].dir.path().join("leadership.json");
+    std::fs::write(&path, "half of a").unwrap();
+    cluster.start(0);
+    // Alone in its list, it is asked by nobody: a program has it lead.
+    cluster.report(0, 1, "solver", PhaseStage::Waiting);
+    cluster.run(3_000);
+    let (core, _, _) = cluster.nodes[0].agent.as_ref().unwrap();
+    assert!(core.status().fault.is_some());
+    assert_eq!((cluster.leader(0), cluster.told[&1]), (None, OFF));
+    std::fs::remove_file(&path).unwrap();
+    cluster.run(9_000);
+    let (core, _, _) = cluster.nodes[0].agent.as_ref().unwrap();
+    assert_eq!(core.status().fault, None);
+}
