@@ -16,8 +16,9 @@ const DIST = join(ROOT, "dist");
  */
 const PARTS = [
   { name: "at first", files: ["app.css", "app.js", "index.html"], bytesMax: 80 * 1024 },
-  // Seven views, of which Doctor opens five: the controllers, which are switched there, came last.
-  { name: "later", files: ["later.js"], bytesMax: 18 * 1024 },
+  // Eight views, of which Doctor opens six. The servers of programs came last, with their epochs and
+  // loads: they took it from 18 to 20 KiB, though the time lines of Doctor have become one.
+  { name: "later", files: ["later.js"], bytesMax: 20 * 1024 },
 ];
 /** Modules with classes that others ask for by `instanceof`, and that src/shared.ts does not name. */
 const WITH_CLASSES = ["src/text/json.ts", "src/data/ring.ts"];

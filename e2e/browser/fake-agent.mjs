@@ -9,7 +9,7 @@ import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { answerEvents, commandAction, deadOf, queueOf } from "./fake-events.mjs";
 import { answerApplications } from "./fake-sql.mjs";
-import { controllersOf, decisionsOf, switchOf, phasesOf, archiveOf, insightsOf, mirrorsOf, sourcesOf, streamsOf, mirroredOf } from "./scenarios.mjs";
+import { controllersOf, decisionsOf, switchOf, phasesOf, archiveOf, insightsOf, mapsOf, mirrorsOf, sourcesOf, streamsOf, mirroredOf } from "./scenarios.mjs";
 
 const DIST = join(dirname(fileURLToPath(import.meta.url)), "../../web/dist");
 const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8" };
@@ -92,6 +92,7 @@ async function handle(state, request, response) {
     case "/api/v1/insights": return request.method === "POST" ? change(state, request, response, json) : json(state.insights);
     case "/api/v1/insights/test": return json({ rows: [{ device: "vda", value: 0.42 }, { device: "sda", value: 0.07 }] });
     case "/api/v1/control/phases": return mayControl(request, response) ? json({ volumes: ["scratch"], phases: phasesOf(state.scenario, state.start) }) : undefined;
+    case "/api/v1/control/maps": return mayControl(request, response) ? json({ maps: mapsOf(state.scenario) }) : undefined;
     case "/api/v1/control/list": return mayControl(request, response) ? json({ controllers: controllersOf(state), archive: { lost: 0, trouble: "" } }) : undefined;
     case "/api/v1/control/pause": case "/api/v1/control/resume": case "/api/v1/control/dry-run": return mayControl(request, response) ? json({ controller: switchOf(state, url.pathname, JSON.parse(await textOf(request))) }) : undefined;
     case "/api/v1/control/decisions": return mayControl(request, response) ? json({ decisions: decisionsOf(state.scenario, state.start), mode: "live", weights: "controllers", refused: 0 }) : undefined;

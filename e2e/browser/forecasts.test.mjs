@@ -255,3 +255,67 @@ test("Doctor: with the control right, whose turn it is to do I/O is drawn and sa
     await section.screenshot({ path: join(SHOTS, "phases.png") });
   });
 });
+
+test("Doctor: with the control right, maps of servers are told with their changes, states and loads; others do not see them", async () => {
+  await visit("busy", `#control=${TOKEN}`, async (page) => {
+    await page.evaluate(() => (location.hash = "#/doctor"));
+    const section = page.getByRole("region", { name: "Servers", exact: true });
+    await section.waitFor();
+    const [changing, quiet] = [section.getByRole("article").nth(0), section.getByRole("article").nth(1)];
+    const words = await changing.innerText();
+    assert.match(words, /^checkpoint of sol\\u202ever \(ada\): epoch 6, in force; 8 processes on 2 nodes, 3 operations at work\.\n/);
+    assert.match(words, /Epoch 6 came into force 1 min \d+ s ago, in 52 ms\.\s+Epoch 5 was aborted 2 min 5\d s ago, after 5 s: 2 members are still at work at its deadline\.\s+Epoch 4 came into force 4 min 2\d s ago, in 31 ms\. It was begun because server 5 was 11\.2 times slower than its peers\./);
+    const chart = changing.getByRole("img", { name: "checkpoint: 3 changes of its epoch in the last 5 min" });
+    assert.deepEqual(await chart.locator("rect").evaluateAll((all) => all.map((mark) => mark.getAttribute("height"))), ["6", "3", "6"]);
+    assert.match(await chart.locator("rect title").nth(1).textContent(), /^Epoch 5 was aborted .+: 2 members are still at work at its deadline\.$/);
+    assert.match(await chart.textContent(), /epoch 5 aborted/);
+    const rows = changing.locator("tbody tr");
+    const told = await rows.evaluateAll((all) => all.map((one) => [...one.cells].slice(0, 4).map((cell) => cell.innerText)));
+    assert.deepEqual(told, [
+      ["2", "▲ in the map, 9.6 times slower than its peers", "9.8", "116 ms"],
+      ["6", "▲ in the map, but gone", "–", "–"],
+      ["5", "taken out", "0", "130 ms"],
+      ["0", "in the map", "41.5", "12.1 ms"],
+      ["1", "in the map", "40.2", "11.4 ms"],
+      ["3", "in the map", "42", "12.9 ms"],
+      ["4", "in the map", "39.7", "11.8 ms"],
+      ["7", "there, but not in the map", "–", "–"],
+    ]);
+    assert.match(await rows.nth(0).getByRole("img").getAttribute("aria-label"), /^medians from 9[2-4](\.\d)? ms to 139 ms$/);
+    assert.equal(await changing.locator(".spark").count(), 6);
+    // Nothing has changed lately there, and its leader tells no loads.
+    assert.match(await quiet.innerText(), /^history of climate \(grace\): epoch 2, in force; 1 process on 1 node, no operation at work\.\s+Epoch 2 came into force 2 h 10 min ago, in 35\.1 ms\.\s/);
+    assert.equal(await quiet.locator("svg").count(), 0);
+    await section.screenshot({ path: join(SHOTS, "maps.png") });
+  });
+  await visit("busy", "#/doctor", async (page) => {
+    await page.locator(".bandwidths").waitFor();
+    assert.equal(await page.locator(".maps").count(), 0);
+  });
+});
+
+test("Doctor: of a map with many servers the slowest are shown, and maps that cannot be had are told", async () => {
+  const agent = await startFakeAgent({ scenario: "calm" });
+  const { page, close } = await open(browser, `${agent.url}/#control=${TOKEN}`);
+  const servers = Array.from({ length: 1024 }, (_, server) => server);
+  const map = { name: "wide", user: "ada", uid: 1000, application: "solver", epoch: 1, servers, next_epoch: 2, stage: "waits for its members", nodes: 64, members: 4096, running: 1, running_servers: servers, gone_servers: [], slow: null, changes: [], loads: servers.map((server) => ({ server, requests_s: 5, service_s: server === 700 ? 0.2 : 0.01, recent: [] })) };
+  let isKnown = true;
+  await page.route("**/api/v1/control/maps", (route) =>
+    isKnown
+      ? route.fulfill({ contentType: "application/json", body: JSON.stringify({ maps: [map] }) })
+      : route.fulfill({ status: 403, contentType: "application/json", body: JSON.stringify({ error: { kind: "refused", message: "not for you" } }) }));
+  try {
+    await page.evaluate(() => (location.hash = "#/doctor"));
+    const section = page.locator(".maps");
+    await section.waitFor();
+    assert.equal(await section.locator("tbody tr").count(), 16);
+    assert.match(await section.locator("tbody tr").first().innerText(), /^700\s+in the map\s+5\s+200 ms\s+–$/);
+    assert.match(await section.innerText(), /epoch 1; epoch 2 waits for its members; 4,096 processes on 64 nodes, 1 operation at work\.[\s\S]+1,008 more servers: 1,008 in the map\.$/);
+    isKnown = false;
+    await page.getByText("Servers that programs write to: not for you").waitFor();
+    assert.equal(await section.count(), 0);
+  } finally {
+    await close();
+    await agent.kill();
+  }
+});

@@ -275,6 +275,33 @@ export function phasesOf(scenario, start) {
   return [...open, ...ended];
 }
 
+/**
+ * Maps of servers in the busy node: one with a slow server, one that the leader has taken out, one that
+ * is gone, a new one, and a change that was aborted; and a quiet one, of which the leader tells no loads.
+ */
+export function mapsOf(scenario) {
+  if (scenario !== "busy") return [];
+  const ns = (s) => s * 1e9;
+  const change = (epoch, age, took, more) => ({ epoch, age_ns: ns(age), took_ns: ns(took), reason: null, why: null, ...more });
+  const recent = (median, windows = 30) => Array.from({ length: windows }, (_, n) => (n === 12 ? null : median * (1 + 0.2 * Math.sin(n + 40 * median))));
+  const load = (server, requests_s, service_s, windows) => ({ server, requests_s, service_s, recent: recent(service_s, windows) });
+  const one = (more) => ({ user: "ada", uid: 1000, epoch: 0, next_epoch: null, stage: "in force", gone_servers: [], slow: null, changes: [], ...more });
+  const ended = (server) => ({ ...load(server, 0, 0.13), recent: [0.12, 0.13, 0.14, ...Array(27).fill(null)] });
+  return [
+    one({
+      name: "checkpoint", application: "sol\u202ever", epoch: 6, servers: [0, 1, 2, 3, 4, 6], nodes: 2, members: 8, running: 3, running_servers: [0, 1, 2, 3, 4, 5, 7], gone_servers: [6], slow: [2, 9.62, 0.000012],
+      changes: [
+        change(3, 1800, 0.04),
+        change(4, 262, 0.031, { why: "server 5 was 11.2 times slower than its peers" }),
+        change(5, 170, 5, { reason: "2 members are still at work at its deadline" }),
+        change(6, 64, 0.052),
+      ],
+      loads: [load(0, 41.5, 0.0121), load(1, 40.2, 0.0114), load(2, 9.8, 0.116), load(3, 42, 0.0129), load(4, 39.7, 0.0118, 8), ended(5)],
+    }),
+    one({ name: "history", application: "climate", user: "grace", uid: 1001, epoch: 2, servers: [0, 1], nodes: 1, members: 1, running: 0, running_servers: [0, 1], changes: [change(2, 7800, 0.0351)] }),
+  ];
+}
+
 /** Rows of the table `policies`. */
 export const policiesOf = () => [
   { name: "disks", streams: "disk.busy.ratio", kind: "error_bounded", error: "5 %", confidence: 0.9, stream: "disk.busy.ratio", labels: '{"device":"vda"}', source: "diskstats", interval_ns: 4e9, wait_ns: 2e9, said: "forecast", wrong_share: 0.031, looks: 211, looks_per_s: 0.25, saved_share: 0.75, reason: "the forecast holds for 4 s" },

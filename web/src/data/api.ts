@@ -174,7 +174,7 @@ async function change<T>(path: string, body: object): Promise<T> {
 export const changeInsight = (text: string) => change<Insight>("api/v1/insights", { sql: text });
 /** The rows that the statement would give now; changes nothing. */
 export const testInsight = (text: string) => change<{ rows: Record<string, unknown>[] }>("api/v1/insights/test", { sql: text });
-/** What controllers did last, and what is done to them: list, decisions, phases, pause, resume, dry-run, revert. */
+/** What controllers did last, and what is done to them: list, decisions, phases, maps, pause, resume, dry-run, revert. */
 export const controlled = (what: string, body: object) => change<Readonly<Record<string, unknown[]>>>("api/v1/control/" + what, body);
 /** Shows an action of a rule on events, tries it once more, or gives it up; returns it as it is then. */
 export const commandAction = (verb: "show" | "retry" | "drop", id: number) => change<{ argv?: unknown; output?: unknown }>("api/v1/actions", { [verb]: id });

@@ -6,17 +6,15 @@ import { actsOf, controllersOf, decidedOf } from "../data/controllers";
 import type { Controller, Decided } from "../data/controllers";
 import type { Row } from "../data/publications";
 import { Decisions } from "./decisions";
+import { Maps } from "./maps";
 import { Phases } from "./phases";
+import { DRAWN_MS, TimeLine } from "./timelines";
 import { duration } from "../text/format";
 import { harmless } from "../text/harmless";
 
 const EVERY_MS = 3_000;
 const DECIDED_MAX = 100;
 const LISTED_MAX = 16;
-/** Stretch of time that is drawn. */
-const DRAWN_MS = 300_000;
-const WIDTH = 600;
-const LANE = 17;
 
 const list = signal<readonly Controller[]>([]);
 const decided = signal<readonly Decided[]>([]);
@@ -51,6 +49,7 @@ export function Controllers() {
       {fault.value !== "" && <Note bad>Controllers: {fault.value}</Note>}
       {list.value.length > 0 && <All />}
       <Phases />
+      <Maps />
       <Decisions />
     </>
   );
@@ -66,7 +65,7 @@ function All() {
       {refused.value !== "" && <Note bad>{refused.value}</Note>}
       {decided.value.length > 0 && (
         <>
-          <TimeLine />
+          <Course />
           <Table name="Decisions of all controllers" heads={["decision", "of", "for", "value", "outcome", "expected → observed", "why"]}>
             {decided.value.slice(0, LISTED_MAX).map((one) => <DecidedRow key={one.id} one={one} />)}
           </Table>
@@ -124,25 +123,10 @@ function DecidedRow({ one: { id, at, controller, user, about, value, outcome, re
 }
 
 /** A mark for each decision, in a lane for each controller: low where nothing was done. */
-function TimeLine() {
-  const until = now();
-  const all = decided.value.filter(({ at }) => at > until - DRAWN_MS);
-  const lanes = [...new Set(all.map(({ controller }) => controller))].sort();
-  if (lanes.length === 0) return null;
-  const height = lanes.length * LANE + 10;
-  return (
-    <svg viewBox={`0 0 ${WIDTH} ${height}`} width="100%" style={{ maxWidth: `${WIDTH * 1.6}px`, display: "block" }} role="img" aria-label={`${all.length} decisions of ${lanes.length} controllers in the last ${duration(DRAWN_MS)}`}>
-      {lanes.map((name, lane) => (
-        <g key={name}>
-          <path d={`M0 ${lane * LANE + 14.5}H${WIDTH}`} stroke="var(--muted)" stroke-width="0.4" />
-          {all.filter(({ controller }) => controller === name).map(({ id, at, outcome }) => {
-            const isDone = outcome === "done" || outcome === "reverted";
-            return <rect key={id} x={(((at - until + DRAWN_MS) / DRAWN_MS) * WIDTH).toFixed(1)} y={lane * LANE + (isDone ? 7 : 11)} width="1" height={isDone ? 7 : 3} fill={isDone ? "var(--read)" : "var(--write)"} />;
-          })}
-          <text x="0" y={lane * LANE + 5.5} font-size="5.5" fill="var(--muted)">{harmless(name)}</text>
-        </g>
-      ))}
-      <text x="0" y={height - 2} font-size="6" fill="var(--muted)">the last {duration(DRAWN_MS)}; high: carried out, low: not</text>
-    </svg>
-  );
+function Course() {
+  const all = decided.value.filter(({ at }) => at > now() - DRAWN_MS);
+  const names = [...new Set(all.map(({ controller }) => controller))].sort();
+  if (names.length === 0) return null;
+  const marks = (name: string) => all.filter(({ controller }) => controller === name).map(({ at, outcome }) => ({ from: at, until: at, isDone: outcome === "done" || outcome === "reverted" }));
+  return <TimeLine lanes={names.map((name) => ({ name, marks: marks(name) }))} says={`${all.length} decisions of ${names.length} controllers`} legend="high: carried out, low: not" />;
 }

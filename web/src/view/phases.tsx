@@ -7,16 +7,13 @@ import type { IoPhase } from "../data/phases";
 import type { Row } from "../data/publications";
 import { duration, plain, quantity } from "../text/format";
 import { harmless } from "../text/harmless";
+import { DRAWN_MS, TimeLine } from "./timelines";
 
 const EVERY_MS = 2_000;
 const PHASES_MAX = 500;
-/** Stretch of time that is drawn, and most applications of a volume. */
-const DRAWN_MS = 300_000;
+/** Most applications of a volume that are drawn, and most that are listed. */
 const LANES_MAX = 16;
 const LISTED_MAX = 24;
-/** Size of the chart in its own units. */
-const WIDTH = 600;
-const LANE = 17;
 
 const phases = signal<readonly IoPhase[]>([]);
 const fault = signal("");
@@ -90,20 +87,6 @@ function Lanes({ volume, list }: { volume: string; list: readonly IoPhase[] }) {
   const until = now();
   const lanes = lanesOf(list, [until - DRAWN_MS, until], LANES_MAX);
   if (lanes.length === 0) return null;
-  const x = (at: number): number => ((at - until + DRAWN_MS) / DRAWN_MS) * WIDTH;
-  const height = lanes.length * LANE + 10;
-  return (
-    <svg viewBox={`0 0 ${WIDTH} ${height}`} width="100%" style={{ maxWidth: `${WIDTH * 1.6}px`, display: "block" }} role="img" aria-label={`${volume}: when ${lanes.length} applications waited and did I/O in the last ${duration(DRAWN_MS)}`}>
-      {lanes.map(({ name, bars }, lane) => (
-        <g key={name}>
-          <path d={`M0 ${lane * LANE + 14.5}H${WIDTH}`} stroke="var(--muted)" stroke-width="0.4" />
-          {bars.map(({ from, until: end, waits }, at) => (
-            <rect key={at} x={x(from).toFixed(1)} y={lane * LANE + (waits ? 11 : 8)} width={Math.max(x(end) - x(from), 0.6).toFixed(1)} height={waits ? 3 : 6} fill={waits ? "var(--write)" : "var(--read)"} />
-          ))}
-          <text x="0" y={lane * LANE + 5.5} font-size="5.5" fill="var(--muted)">{harmless(name)}</text>
-        </g>
-      ))}
-      <text x="0" y={height - 2} font-size="6" fill="var(--muted)">the last {duration(DRAWN_MS)}; high: does I/O, low: waits</text>
-    </svg>
-  );
+  const drawn = lanes.map(({ name, bars }) => ({ name, marks: bars.map(({ from, until: end, waits }) => ({ from, until: end, isDone: !waits })) }));
+  return <TimeLine lanes={drawn} says={`${harmless(volume)}: when ${lanes.length} applications waited and did I/O`} legend="high: does I/O, low: waits" />;
 }
