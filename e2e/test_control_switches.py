@@ -29,11 +29,12 @@ def device() -> str:
 
 def test_every_controller_is_listed_and_explained(start: Start, tmp_path: Path) -> None:
     agent = start(config=config(tmp_path))
-    assert modes(agent) == {"augmentation": "live", "weight": "live", SCRATCH: "live"}
+    assert modes(agent) == {"augmentation": "live", "weight": "live", SCRATCH: "live", "server-maps": "off"}
     rows = eventually(lambda: agent.rows("SELECT name, level, mode, decisions FROM controllers ORDER BY name"), "a table")
     assert [(row["name"], row["level"], row["mode"]) for row in rows] == [
         ("augmentation", "node", "live"),
         (SCRATCH, "node", "live"),
+        ("server-maps", "global", "off"),
         ("weight", "node", "live"),
     ]
     listed = agent.out("control", "list")
@@ -179,4 +180,4 @@ def test_only_those_who_may_control_switch_controllers(start: Start) -> None:
         refused = agent.request("POST", "/api/v1/control/pause", wrong, "control.sock")
         assert refused.status == status, refused.text
     assert "--for" in agent.error("control", "pause", "weight", "--for", "soon", status=2)
-    assert set(modes(agent).values()) == {"live"}
+    assert set(modes(agent).values()) == {"live", "off"}

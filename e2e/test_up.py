@@ -88,6 +88,8 @@ def test_the_run_directory_has_the_modes_of_the_design(live: Agent) -> None:
         "controllers.json": 0o644,
         "decisions.json": 0o600,
         "io_phases.json": 0o600,
+        "map_servers.json": 0o600,
+        "server_maps.json": 0o600,
         "cluster.json": 0o644,
         "cluster_insights.json": 0o644,
         "read.sock": 0o666,

@@ -289,7 +289,7 @@ export function mapsOf(scenario) {
   const ended = (server) => ({ ...load(server, 0, 0.13), recent: [0.12, 0.13, 0.14, ...Array(27).fill(null)] });
   return [
     one({
-      name: "checkpoint", application: "sol\u202ever", epoch: 6, servers: [0, 1, 2, 3, 4, 6], nodes: 2, members: 8, running: 3, running_servers: [0, 1, 2, 3, 4, 5, 7], gone_servers: [6], slow: [2, 9.62, 0.000012],
+      name: "checkpoint", application: "sol\u202ever", epoch: 6, servers: [0, 1, 2, 3, 4, 6], nodes: 2, members: 8, running: 3, running_servers: [0, 1, 2, 3, 4, 5, 7], gone_servers: [6], out_servers: [5], slow: [2, 9.62, 0.000012],
       changes: [
         change(3, 1800, 0.04),
         change(4, 262, 0.031, { why: "server 5 was 11.2 times slower than its peers" }),

@@ -161,8 +161,6 @@ pub(crate) struct AgreementParts<'a> {
     pub run_dir: &'a RunDir,
     pub schedules: &'a Arc<IoSchedules>,
     pub maps: &'a Arc<ServerMaps>,
-    /// Whether slow servers are taken out of maps.
-    pub scales_down: bool,
     pub clock: &'a Arc<dyn Clock>,
 }
 
@@ -176,7 +174,7 @@ impl Agreement {
         let core = AgreementCore::new(
             parts.nodes,
             ReplicaFile::new(parts.state_dir),
-            (parts.schedules, parts.maps, parts.scales_down),
+            (parts.schedules, parts.maps),
             (life, parts.clock.monotonic_ns()),
         );
         let shell = AgreementShell {

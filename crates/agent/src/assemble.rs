@@ -26,7 +26,7 @@ use crate::event_loop::{EVENTS_MAX, Event, LoopParts};
 use crate::interference::BandwidthWatch;
 use crate::io_schedules::IoSchedules;
 use crate::policies::{Policies, WakeLoop};
-use crate::server_maps::ServerMaps;
+use crate::server_maps::{MapControl, ServerMaps};
 use crate::statements::{StatementStore, StatementTroubles};
 use crate::{AgentError, Config};
 use barograph_intake::{IngestCounts, MapDesk, PhaseDesk, ScopeShared};
@@ -111,10 +111,12 @@ impl AgentDirectories {
         let wake = waking(events.clone());
         control_events.wake_by(move || wake());
         let switches = ControllerSwitches::open(&config.state_dir, &self.troubles, &world.clock)?;
+        let scales_down = config.control.scale_down;
+        let map_control = MapControl::new(scales_down, &switches, &control_events, &world.clock);
         let told = (Arc::clone(&control_events), switches);
         let schedules = IoSchedules::new(&config.schedule, &world.clock, told);
         let desk: Arc<dyn PhaseDesk> = Arc::clone(&schedules) as _;
-        let maps = ServerMaps::new();
+        let maps = ServerMaps::new(map_control);
         let shared = ScopeShared {
             forecasts: ForecastRoom::new(&config.forecast)?,
             histories: ScopeHistories::default(),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use maps::{
     LedMapRow, MAP_NAME_BYTES_MAX, MapChange, MapEnd, MapKey, MapOrder, MapWord, SERVERS_MAX,
-    ServerWord, servers_of, servers_text,
+    ServerLoad, ServerWord, servers_of, servers_text,
 };
 
 /// Most phases, or processes that have ended, in one report.

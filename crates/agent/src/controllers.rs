@@ -48,6 +48,7 @@ use crate::AgentError;
 use crate::decisions::{DecisionBook, KeptDecision, SwitchedMode};
 use crate::io_schedules::{self, IoSchedules};
 use crate::reader_documents::ReaderDocuments;
+use crate::server_maps::{MapDocuments, ServerMaps};
 use archive::{ArchiveCounts, DecisionArchive};
 pub use config::{ControlConfig, ControlModeConfig, ThresholdsConfig, WeightRights};
 use device::KernelTrees;
@@ -91,6 +92,8 @@ struct ControlShared {
     observer: Mutex<Option<Observer>>,
     /// The schedulers of volumes, whose phases are published here.
     schedules: Arc<IoSchedules>,
+    /// The maps of servers, whose controller is listed here.
+    maps: Arc<ServerMaps>,
     /// What people have changed, and what controllers have held off.
     changes: Mutex<DecisionBook>,
     archive: ArchiveCounts,
@@ -106,6 +109,7 @@ struct ControlSteps {
     published: ReaderDocuments<DecisionsRow>,
     phases_told: Option<u64>,
     phases: ReaderDocuments<IoPhasesRow>,
+    maps: MapDocuments,
     /// The document of controllers, as it was written last.
     controllers: Option<Vec<ControllersRow>>,
 }
@@ -119,9 +123,10 @@ impl Controllers {
         places: (&Path, &Path),
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
-        (schedules, door): (Arc<IoSchedules>, Option<Arc<EventDoor>>),
+        (schedules, maps): (Arc<IoSchedules>, Arc<ServerMaps>),
+        door: Option<Arc<EventDoor>>,
     ) -> Result<Arc<Self>, AgentError> {
-        let shared = ControlShared::new(config, places, run_dir, clock, schedules);
+        let shared = ControlShared::new(config, places, run_dir, clock, (schedules, maps));
         let shared = Arc::new(shared);
         shared.schedules.switches().reserve();
         let archive = door.map(|door| DecisionArchive::new(door, shared.uid));
@@ -144,12 +149,20 @@ impl Controllers {
             .name("baro-control".into())
             .spawn(move || run(&of_thread, &woken))
             .map_err(AgentError::Thread)?;
-        Ok(Arc::new(Self {
+        let control = Arc::clone(shared.maps.control());
+        let controllers = Arc::new(Self {
             shared,
             wake: Mutex::new(Some(wake)),
             thread: Mutex::new(Some(thread)),
             archive: Mutex::new(archive),
-        }))
+        });
+        let to_wake = Arc::downgrade(&controllers);
+        control.watch_by(move || {
+            if let Some(controllers) = to_wake.upgrade() {
+                controllers.wake();
+            }
+        });
+        Ok(controllers)
     }
 
     /// Plans a read.
@@ -241,7 +254,7 @@ impl ControlShared {
         (sys_root, state_dir): (&Path, &Path),
         run_dir: &RunDir,
         clock: &Arc<dyn Clock>,
-        schedules: Arc<IoSchedules>,
+        (schedules, maps): (Arc<IoSchedules>, Arc<ServerMaps>),
     ) -> Self {
         let trees = KernelTrees::new(sys_root);
         let weights = Weights::open(&trees, state_dir);
@@ -255,6 +268,7 @@ impl ControlShared {
             weights: Mutex::new(weights),
             observer: Mutex::default(),
             schedules,
+            maps,
             changes: Mutex::default(),
             archive: ArchiveCounts::default(),
         }
@@ -282,11 +296,18 @@ impl ControlShared {
         self.changes().keep(change);
     }
 
+    /// Looks at the books of all controllers but those of readers, one after the other.
+    fn for_each_book(&self, mut of: impl FnMut(&mut DecisionBook)) {
+        of(&mut self.changes());
+        self.schedules.with_book(&mut of);
+        self.maps.control().with_book(&mut of);
+    }
+
     /// The number of changes of decisions so far.
     fn change_count(&self) -> u64 {
-        let of_readers = self.readers().changes;
-        let of_schedules = self.schedules.with_book(|book| book.changes);
-        of_readers + of_schedules + self.changes().changes
+        let mut changes = self.readers().changes;
+        self.for_each_book(|book| changes += book.changes);
+        changes
     }
 
     /// The decisions of a user, or of all: one list over all controllers.
@@ -295,18 +316,14 @@ impl ControlShared {
         let plans = readers.plans(of).flat_map(|(uid, plan)| plan.kept(uid));
         let mut all: Vec<KeptDecision> = plans.collect();
         drop(readers);
-        all.extend(self.changes().of(of).cloned());
-        self.schedules
-            .with_book(|book| all.extend(book.of(of).cloned()));
+        self.for_each_book(|book| all.extend(book.of(of).cloned()));
         all
     }
 
     /// Takes the decisions that have changed since the last call.
     fn take_changed(&self) -> Vec<KeptDecision> {
         let mut all = self.readers().take_changed();
-        all.extend(self.changes().take_changed());
-        self.schedules
-            .with_book(|book| all.extend(book.take_changed()));
+        self.for_each_book(|book| all.extend(book.take_changed()));
         all.sort_by_key(|kept| kept.decision.id);
         all
     }
@@ -314,9 +331,8 @@ impl ControlShared {
     /// How the archive of decisions is: what did not come there, and why.
     fn archive_state(&self) -> Json {
         let lost = self.archive.lost.load(std::sync::atomic::Ordering::Relaxed);
-        let forgotten = self.readers().unarchived
-            + self.changes().unarchived
-            + self.schedules.with_book(|book| book.unarchived);
+        let mut forgotten = self.readers().unarchived;
+        self.for_each_book(|book| forgotten += book.unarchived);
         json!({ "lost": lost + forgotten, "trouble": self.archive.trouble() })
     }
 
@@ -367,12 +383,13 @@ impl ControlShared {
             self.tell(steps);
             self.tell_phases(steps);
         }
+        let has_maps = steps.maps.step(&self.maps, &self.run_dir, self.uid, now_ns);
         let is_passing = self.tell_controllers(steps);
         let look = self.weights().is_held().then_some(steps.look_ns);
         let is_told = steps.told == Some(self.change_count());
         let document = (!is_told).then_some(steps.document_ns);
         // Nobody wakes this thread for a phase of I/O, nor when the time of a mode is over.
-        let by_itself = self.schedules.schedules() || is_passing;
+        let by_itself = self.schedules.schedules() || is_passing || has_maps;
         let by_itself =
             by_itself.then(|| steps.document_ns.max(now_ns.saturating_add(DOCUMENT_NS)));
         look.into_iter().chain(document).chain(by_itself).min()
@@ -437,8 +454,8 @@ impl ControlShared {
             plans <= limit
         });
         let counts = self.readers().counts;
-        let of_books =
-            self.schedules.with_book(|book| book.forgotten_count) + self.changes().forgotten_count;
+        let mut of_books = 0;
+        self.for_each_book(|book| of_books += book.forgotten_count);
         Ok(json!({
             "decisions": rows_of(&kept),
             "mode": self.config.mode,

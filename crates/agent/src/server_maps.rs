@@ -4,6 +4,8 @@
 //! The desk never waits. A node is one member of a map, whatever number of its processes are; it
 //! says that it has drained when none of them runs an operation of an epoch before.
 
+mod document;
+mod map_control;
 mod relay;
 
 use std::collections::BTreeMap;
@@ -18,6 +20,8 @@ use barograph_stream::ingest::{MapState, MapWords, ServerSet};
 use crate::controller_words::{
     MAP_NAME_BYTES_MAX, MapKey, MapWord, ServerWord, process_text, servers_text,
 };
+pub(crate) use document::MapDocuments;
+pub(crate) use map_control::{AskedOfMaps, MAP_CONTROLLER, MapControl, ToldMaps};
 pub(crate) use relay::MapBatch;
 
 /// Most maps of which a node keeps anything, and of one user.
@@ -52,6 +56,8 @@ struct Used {
     seen: u64,
     /// The newest words that it was told.
     told: u64,
+    /// Operations that it has ended so far.
+    ended: u64,
 }
 
 /// A map as this node knows it.
@@ -67,6 +73,10 @@ struct NodeMap {
     /// Servers whose process has certainly ended, with its number.
     gone: BTreeMap<u32, u128>,
     samples: Vec<(u32, MapSample)>,
+    /// Operations of members that have ended since this agent knows of the map.
+    operations: u64,
+    /// The monotonic time at which the leader was told of them last.
+    counted_ns: i64,
     application: String,
     /// What the leader has acknowledged.
     heard: Option<MapWord>,
@@ -83,18 +93,25 @@ struct Maps {
 /// The server maps of a node.
 pub(crate) struct ServerMaps {
     maps: Mutex<Maps>,
+    control: Arc<MapControl>,
     waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
     bell: OnceLock<IntakeBell>,
 }
 
 impl ServerMaps {
-    /// No maps yet.
-    pub(crate) fn new() -> Arc<Self> {
+    /// No maps yet. What the leader decides about them is told to this controller.
+    pub(crate) fn new(control: Arc<MapControl>) -> Arc<Self> {
         Arc::new(Self {
             maps: Mutex::default(),
+            control,
             waker: OnceLock::new(),
             bell: OnceLock::new(),
         })
+    }
+
+    /// The controller of maps.
+    pub(crate) fn control(&self) -> &Arc<MapControl> {
+        &self.control
     }
 
     /// Has this called whenever there is something to relay, and the intake woken by this bell
@@ -145,6 +162,7 @@ impl MapDesk for ServerMaps {
         }
         drop(maps);
         if has_changed {
+            self.control.appear();
             self.wake();
         }
     }
@@ -223,14 +241,23 @@ impl Maps {
                 }
             }
         };
+        let ended = match &report.role {
+            MapRole::Member { ended, .. } => *ended,
+            MapRole::Server { .. } => 0,
+        };
         let used = Used {
             of,
             seen: report.seen,
             told: known.map_or(0, |known| known.told),
+            ended,
         };
+        // Of a process that is new here it is not known when its operations were.
+        let before = known.map_or(ended, |known| known.ended);
+        map.operations += ended.saturating_sub(before);
         map.uses.insert(id, used);
         map.tell(id, &mut self.outcomes);
-        known != Some(used) || !map.samples.is_empty()
+        let is_same = known.is_some_and(|known| Used { ended, ..known } == used);
+        !is_same || !map.samples.is_empty()
     }
 
     /// Forgets maps that no process here uses, if there is no room for another one of a user. What
@@ -367,6 +394,7 @@ impl NodeMap {
             is_drained,
             refused: most_refused,
             declared: servers_text(&all_declared),
+            operations: self.operations,
             servers,
             gone: gone
                 .map(|(number, process)| (*number, process_text(*process)))

@@ -204,7 +204,6 @@ impl Agent {
             run_dir: &self.run_dir,
             schedules,
             maps,
-            scales_down: config.control.scale_down,
             clock,
         })?;
         let questions = agreement.questions();
@@ -274,8 +273,8 @@ impl Agent {
         self.rules = Some(rules.clone());
         let places = (&*config.sources.sys_root, &*config.state_dir);
         let door = self.applications.as_ref().map(|it| Arc::clone(it.events()));
-        let desks = (schedules, door);
-        let controllers = Controllers::start(&config.control, places, run_dir, clock, desks)?;
+        let desks = (schedules, maps);
+        let controllers = Controllers::start(&config.control, places, run_dir, clock, desks, door)?;
         self.controllers = Some(Arc::clone(&controllers));
         let engine = client_sql(config, run_dir, clock)?;
         let control = Arc::new(LoopControl {

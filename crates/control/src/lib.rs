@@ -40,8 +40,8 @@ pub use decision::{
     DecisionValue,
 };
 pub use effect::{
-    FinishedPhase, HOLD_OFF_NS, PhaseGain, TurnsEffect, TurnsFinding, TurnsVerdict, WeightEffect,
-    WeightFinding, WeightVerdict,
+    FinishedPhase, HOLD_OFF_NS, PhaseGain, ScaleEffect, ScaleFinding, TurnsEffect, TurnsFinding,
+    TurnsVerdict, WeightEffect, WeightFinding, WeightVerdict,
 };
 pub use epoch::{
     ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,

@@ -20,7 +20,7 @@ use barograph_model::Value;
 use barograph_stream::Incarnation;
 use barograph_stream::ingest::{
     MAP_LABEL, MAP_PUBLICATION, MapUse, MapWords, SERVER_LABEL, SERVER_LOAD, SERVER_NUMBERS,
-    SERVER_PUBLICATION, SERVER_SERVICE, ServerSet,
+    SERVER_PUBLICATION, SERVER_REQUESTS, SERVER_SERVICE, ServerSet,
 };
 
 use crate::PhaseProcess;
@@ -59,6 +59,8 @@ pub enum MapRole {
         /// The greatest fence with which a server has refused it; 0 if none has. A map in force of
         /// an earlier epoch is not the newest.
         refused: u64,
+        /// Operations that have ended and were not refused, since the program began.
+        ended: u64,
         /// The servers that its program has declared: the first map, if there is none yet.
         declared: ServerSet,
     },
@@ -82,6 +84,8 @@ pub struct MapSample {
     pub load: u64,
     /// Seconds from the request to the answer.
     pub service_s: f64,
+    /// Requests that the server has served so far, this one among them; 0 if it does not say.
+    pub requests: u64,
 }
 
 /// What a process is told of a map.
@@ -168,6 +172,7 @@ struct SaidSample {
     publication: usize,
     load: Option<u64>,
     service_s: Option<f64>,
+    requests: u64,
 }
 
 /// What was reported of a slot, and told.
@@ -188,6 +193,7 @@ impl MapNews {
             publication,
             load: None,
             service_s: None,
+            requests: 0,
         };
         let said = self.said.entry(ring).or_insert(fresh);
         if said.publication != publication {
@@ -196,6 +202,9 @@ impl MapNews {
         match (name, value) {
             (SERVER_LOAD, Value::Int(load)) => said.load = u64::try_from(*load).ok(),
             (SERVER_SERVICE, Value::Float(service_s)) => said.service_s = Some(*service_s),
+            (SERVER_REQUESTS, Value::Int(served)) => {
+                said.requests = u64::try_from(*served).unwrap_or_default();
+            }
             _ => {}
         }
     }
@@ -212,7 +221,11 @@ impl MapNews {
         if said.publication == publication && self.count < SAMPLES_MAX {
             self.count += 1;
             let samples = self.samples.entry(publication).or_default();
-            samples.push(MapSample { load, service_s });
+            samples.push(MapSample {
+                load,
+                service_s,
+                requests: said.requests,
+            });
         }
     }
 

@@ -13,8 +13,9 @@ use barograph_stream::{
     CONTROLLERS_COLUMNS, CONTROLLERS_DOCUMENT, DECISIONS_COLUMNS, FORECASTS_COLUMNS,
     FORECASTS_DOCUMENT, INSIGHTS_COLUMNS, INSIGHTS_DOCUMENT, INTERFERENCE_COLUMNS,
     INTERFERENCE_DOCUMENT, IO_PHASES_COLUMNS, IO_PHASES_DOCUMENT, KNOBS_COLUMNS, KNOBS_DOCUMENT,
-    PEERS_COLUMNS, PEERS_DOCUMENT, POLICIES_COLUMNS, POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS,
-    PUBLICATIONS_DOCUMENT, QUERY_NODES_COLUMNS, QUERY_NODES_DOCUMENT, SOURCES_COLUMNS,
+    MAP_SERVERS_COLUMNS, MAP_SERVERS_DOCUMENT, PEERS_COLUMNS, PEERS_DOCUMENT, POLICIES_COLUMNS,
+    POLICIES_DOCUMENT, PUBLICATIONS_COLUMNS, PUBLICATIONS_DOCUMENT, QUERY_NODES_COLUMNS,
+    QUERY_NODES_DOCUMENT, SERVER_MAPS_COLUMNS, SERVER_MAPS_DOCUMENT, SOURCES_COLUMNS,
     SOURCES_DOCUMENT, SUBSCRIBERS_COLUMNS, SUBSCRIBERS_DOCUMENT, SegmentReader, SegmentState,
     WATCHES_COLUMNS, WATCHES_DOCUMENT,
 };
@@ -33,7 +34,7 @@ use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 26] = [
+pub(crate) static SYSTEM: [Listing; 28] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -178,6 +179,22 @@ pub(crate) static SYSTEM: [Listing; 26] = [
         columns: IO_PHASES_COLUMNS,
         arguments: &[],
         produce: |live, _| private_and_per_scope(live, IO_PHASES_DOCUMENT, IO_PHASES_COLUMNS),
+    },
+    Listing {
+        name: "server_maps",
+        kind: "system",
+        help: "the maps of servers: their epochs, what a change waits for, who uses them, and which server is slow; all maps on the node that leads, those of its own programs on others (seen_by)",
+        columns: SERVER_MAPS_COLUMNS,
+        arguments: &[],
+        produce: |live, _| private_and_per_scope(live, SERVER_MAPS_DOCUMENT, SERVER_MAPS_COLUMNS),
+    },
+    Listing {
+        name: "map_servers",
+        kind: "system",
+        help: "the servers of maps on the node that leads: whether they are in the map, taken out, spare or gone, and their load",
+        columns: MAP_SERVERS_COLUMNS,
+        arguments: &[],
+        produce: |live, _| private_and_per_scope(live, MAP_SERVERS_DOCUMENT, MAP_SERVERS_COLUMNS),
     },
     Listing {
         name: "knobs",

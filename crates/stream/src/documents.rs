@@ -62,6 +62,10 @@ pub const DECISIONS_DOCUMENT: &str = "decisions.json";
 pub const DECISION_STREAM: &str = "control.decision";
 /// Phases of I/O of applications on scheduled volumes.
 pub const IO_PHASES_DOCUMENT: &str = "io_phases.json";
+/// Maps of servers: all of them on the node that leads, those of its programs on others.
+pub const SERVER_MAPS_DOCUMENT: &str = "server_maps.json";
+/// One row per server of a map, with its load.
+pub const MAP_SERVERS_DOCUMENT: &str = "map_servers.json";
 
 /// Name and SQL type of each column of a table that SQL makes of a document. A column is the field
 /// of the same name in each row.
@@ -414,6 +418,44 @@ document_rows! {
     period_s: Option<f64> = "REAL",
     policy: String = "TEXT",
     reason: String = "TEXT",
+}
+
+document_rows! {
+    ServerMapsRow, SERVER_MAPS_COLUMNS of SERVER_MAPS_DOCUMENT:
+    #[serde(skip_serializing)]
+    scope: String = "TEXT",
+    name: String = "TEXT",
+    user: String = "TEXT",
+    application: String = "TEXT",
+    seen_by: String = "TEXT",
+    epoch: u64 = "INTEGER",
+    next_epoch: Option<u64> = "INTEGER",
+    stage: String = "TEXT",
+    servers: Vec<u32> = "TEXT",
+    nodes: u64 = "INTEGER",
+    members: u64 = "INTEGER",
+    running: u64 = "INTEGER",
+    operations_s: Option<f64> = "REAL",
+    out_servers: Vec<u32> = "TEXT",
+    gone_servers: Vec<u32> = "TEXT",
+    slow_server: Option<u64> = "INTEGER",
+    slow_ratio: Option<f64> = "REAL",
+    changed_ts: Option<i64> = "INTEGER",
+    change_s: Option<f64> = "REAL",
+    aborted: String = "TEXT",
+}
+
+document_rows! {
+    MapServersRow, MAP_SERVERS_COLUMNS of MAP_SERVERS_DOCUMENT:
+    #[serde(skip_serializing)]
+    scope: String = "TEXT",
+    map: String = "TEXT",
+    user: String = "TEXT",
+    server: u32 = "INTEGER",
+    state: String = "TEXT",
+    requests_s: Option<f64> = "REAL",
+    service_s: Option<f64> = "REAL",
+    slow_ratio: Option<f64> = "REAL",
 }
 
 document_rows! {

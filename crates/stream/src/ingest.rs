@@ -39,7 +39,7 @@ pub use layout::{
 pub use make::ProducerConfig;
 pub use maps::{
     CountedRequest, MAP_LABEL, MAP_PUBLICATION, MapState, MapTold, MapUse, MapWords, SERVER_LABEL,
-    SERVER_LOAD, SERVER_PUBLICATION, SERVER_SERVICE, ServerSet,
+    SERVER_LOAD, SERVER_PUBLICATION, SERVER_REQUESTS, SERVER_SERVICE, ServerSet,
 };
 pub use mark::ForkMark;
 pub use producer::Producer;

@@ -61,7 +61,7 @@ function mapOf(row: Row, at: number): ServerMap {
     const ended = at - time(change["age_ns"]);
     return { epoch: number(change["epoch"]), begun: ended - time(change["took_ns"]), ended, aborted: text(change["reason"]), why: text(change["why"]) };
   });
-  const servers = serversOf(row, changes);
+  const servers = serversOf(row);
   return {
     key: `${name} ${text(row["uid"])}`,
     name,
@@ -93,18 +93,16 @@ export function changeText({ epoch, begun, ended, aborted, why }: EpochChange, n
 }
 
 /** The servers that any part of the row names, in the order of their numbers. */
-function serversOf(row: Row, changes: readonly EpochChange[]): MapServer[] {
+function serversOf(row: Row): MapServer[] {
   const set = (column: string) => new Set(numbersOf(row[column]));
-  const [members, present, gone] = [set("servers"), set("running_servers"), set("gone_servers")];
+  const [members, present, gone, out] = [set("servers"), set("running_servers"), set("gone_servers"), set("out_servers")];
   const [slow, ratio = NaN, falseAlarms = NaN] = numbersOf(row["slow"]);
   const loads = new Map(rowsOf(row["loads"]).map((load) => [number(load["server"]), load]));
   const all = [...new Set([...members, ...present, ...gone, ...loads.keys()])].sort((a, b) => a - b);
   return all.map((server) => {
     const load = loads.get(server);
     const recent = numbersOf(load?.["recent"]);
-    // A server serves only while it is in the map, and the leader says which one it has taken out.
-    const hasServed = recent.some((median) => !Number.isNaN(median)) || changes.some(({ aborted, why }) => aborted === "" && why.startsWith(`server ${server} was `));
-    const outside = gone.has(server) ? "gone" : hasServed ? "taken out" : present.has(server) ? "there, but not in the map" : "not there";
+    const outside = gone.has(server) ? "gone" : out.has(server) ? "taken out" : present.has(server) ? "there, but not in the map" : "not there";
     const inside = gone.has(server) ? ENDED : present.has(server) ? IN_MAP : ABSENT;
     return {
       server,

@@ -31,8 +31,6 @@ pub(crate) struct AgreementCore {
     candidate: Option<Candidate>,
     schedules: Arc<IoSchedules>,
     maps: Arc<ServerMaps>,
-    /// Whether slow servers are taken out of maps.
-    scales_down: bool,
     relay: NodeRelay,
     lead: Option<Lead>,
     outputs: Vec<(String, AgreementWord)>,
@@ -99,7 +97,7 @@ impl AgreementCore {
     pub(crate) fn new(
         (own, list): (&str, &[String]),
         file: ReplicaFile,
-        (schedules, maps, scales_down): (&Arc<IoSchedules>, &Arc<ServerMaps>, bool),
+        (schedules, maps): (&Arc<IoSchedules>, &Arc<ServerMaps>),
         (life, now_ns): (u64, i64),
     ) -> Self {
         let is_by_itself = list.is_empty();
@@ -131,7 +129,6 @@ impl AgreementCore {
             candidate,
             schedules: Arc::clone(schedules),
             maps: Arc::clone(maps),
-            scales_down,
             relay: NodeRelay {
                 life,
                 sequence: 0,
@@ -275,7 +272,7 @@ impl AgreementCore {
                 change,
             } => {
                 let outcome = match &mut self.lead {
-                    Some(lead) => lead.maps.change(&(user, name), &change, now_ns),
+                    Some(lead) => lead.maps.change(&(user, name), &change, from, now_ns),
                     None => Err("the leader has changed: try again".to_owned()),
                 };
                 let word = AgreementWord::Changed { id, outcome };
@@ -354,7 +351,7 @@ impl AgreementCore {
                 nodes: BTreeMap::new(),
                 told: BTreeMap::new(),
                 homes: BTreeMap::new(),
-                maps: LedMaps::take_over((term, self.scales_down), &records),
+                maps: LedMaps::take_over(term, self.maps.control(), &records, now_ns),
             });
             self.schedules.lead(term.is_some());
             match term {

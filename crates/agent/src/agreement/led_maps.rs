@@ -1,25 +1,28 @@
 //! The maps of servers that a leader keeps: a controller of epochs for each, whose members are
 //! nodes, and a detector of servers that are slower than their peers.
 
+mod led_map;
+mod load;
 mod saved;
 mod scale;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use barograph_control::{
-    ChangeEnd, ChangeRefusal, ControllerOutput, ControllerWord, EpochController, EpochRecord,
-    EpochTimes, ProcessId, ProcessWord, ServerMap, ServerSample, SlowConfig, SlowServer,
-    SlowServers,
+    ChangeRefusal, ControllerOutput, ControllerWord, EpochController, EpochRecord, EpochTimes,
+    ProcessId, ServerMap,
 };
-use barograph_model::{NS_PER_MS, NS_PER_S};
+use barograph_model::{NS_PER_MS, NS_PER_S, cut};
 
-use saved::{key_of, key_text, record_of, text_of};
-use scale::{SEEN_NS, TakenOut};
+use led_map::LedMap;
+use saved::{MapRegisters, RegisteredMap, key_of};
+use scale::ScaleDecision;
 
 use crate::controller_words::{
-    LedMapRow, MAP_NAME_BYTES_MAX, MapChange, MapEnd, MapKey, MapOrder, MapWord, SERVERS_MAX,
-    process_of, servers_of, servers_text,
+    LedMapRow, MAP_NAME_BYTES_MAX, MapChange, MapKey, MapOrder, MapWord, servers_of,
 };
+use crate::server_maps::{MapControl, ToldMaps};
 
 /// Longest time in which members end their operations; less than the patience of programs.
 const TIMES: EpochTimes = EpochTimes {
@@ -29,47 +32,18 @@ const TIMES: EpochTimes = EpochTimes {
 /// Most maps that a leader keeps, and of one user.
 const MAPS_MAX: usize = 256;
 const MAPS_OF_USER_MAX: usize = 32;
-/// Most ends of changes that are remembered for each map.
-const ENDS_MAX: usize = 16;
-
-/// A map that the leader keeps.
-struct LedMap {
-    /// The changes that are over, with the monotonic times of their ends in place of their ages.
-    ends: Vec<MapEnd>,
-    controller: EpochController,
-    /// What nodes are told; its epoch is 0 until the record of this term is saved.
-    order: MapOrder,
-    /// The number of the save that is under way.
-    saving: Option<u64>,
-    /// The nodes that use the map, with the numbers by which the controller knows them.
-    nodes: BTreeMap<String, LedUse>,
-    next_node: ProcessId,
-    /// The process and the node of each server, and those that have certainly ended.
-    servers: BTreeMap<u32, (u128, String)>,
-    gone: BTreeSet<u32>,
-    slow: SlowServers,
-    /// The server that was slower than its peers, and when that was seen.
-    slowest: Option<(SlowServer, i64)>,
-    /// Servers that were taken out since they were slow.
-    out: BTreeMap<u32, TakenOut>,
-    begun_ns: i64,
-    /// Why the change under way was begun, if the leader began it by itself.
-    why: Option<String>,
-    application: String,
-}
-
-#[derive(Default)]
-struct LedUse {
-    number: ProcessId,
-    members: u64,
-    running: u64,
-}
+/// Most bytes of the name of an application that is saved with a map.
+const APPLICATION_BYTES_MAX: usize = 32;
+/// Time without a program that uses a map after which it makes room for another one.
+const UNUSED_NS: i64 = 600 * NS_PER_S;
+/// Time between two times at which the controller is told of the maps.
+const TOLD_NS: i64 = 500 * NS_PER_MS;
 
 /// What a leader has to do for its maps.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MapOutput {
-    /// Save a record under a key.
-    Save(MapKey, String, String),
+    /// Save a text under a key. The map, if it is there still, waits for that.
+    Save(Option<MapKey>, String, String),
     /// These nodes are to be told of a map.
     Tell(MapKey, Vec<String>),
 }
@@ -77,33 +51,44 @@ pub(crate) enum MapOutput {
 /// The maps of a leader.
 pub(crate) struct LedMaps {
     term: u64,
-    /// Whether slow servers are taken out, and added again.
-    scales_down: bool,
+    control: Arc<MapControl>,
+    registers: MapRegisters,
     maps: BTreeMap<MapKey, LedMap>,
     outputs: Vec<MapOutput>,
+    /// The time at which the controller was told last.
+    told_ns: i64,
     /// Records that make no sense, and maps for which there was no room.
     pub refused: u64,
+}
+
+/// Who begins a change.
+enum ChangeBy<'a> {
+    /// A person or a program, from a node.
+    Asked(&'a str),
+    /// The leader, by a decision.
+    Leader(ScaleDecision),
 }
 
 impl LedMaps {
     /// The maps of the records that leaders before this one have saved.
     pub(crate) fn take_over(
-        (term, scales_down): (u64, bool),
+        term: u64,
+        control: &Arc<MapControl>,
         records: &BTreeMap<String, String>,
+        now_ns: i64,
     ) -> Self {
+        let (registers, saved, refused) = MapRegisters::read(records);
         let mut maps = Self {
             term,
-            scales_down,
+            control: Arc::clone(control),
+            registers,
             maps: BTreeMap::new(),
             outputs: Vec::new(),
-            refused: 0,
+            told_ns: i64::MIN,
+            refused,
         };
-        for (key, text) in records {
-            let Some((key, record)) = key_of(key).zip(record_of(text)) else {
-                maps.refused += 1;
-                continue;
-            };
-            maps.begin(key, record, "");
+        for map in saved {
+            maps.begin(map, now_ns);
         }
         maps
     }
@@ -113,60 +98,90 @@ impl LedMaps {
         std::mem::take(&mut self.outputs)
     }
 
-    fn begin(&mut self, key: MapKey, record: EpochRecord, application: &str) {
+    fn begin(&mut self, map: RegisteredMap, now_ns: i64) {
+        let key = map.key.clone();
+        let record = map.record.clone();
         let (controller, outputs) = EpochController::take_over(self.term, record, [], TIMES);
-        let map = LedMap {
-            controller,
-            order: MapOrder {
-                user: key.0,
-                name: key.1.clone(),
-                ..MapOrder::default()
-            },
-            saving: None,
-            nodes: BTreeMap::new(),
-            next_node: 0,
-            servers: BTreeMap::new(),
-            gone: BTreeSet::new(),
-            slow: SlowServers::new(SlowConfig::default()),
-            slowest: None,
-            out: BTreeMap::new(),
-            begun_ns: 0,
-            why: None,
-            ends: Vec::new(),
-            application: application.to_owned(),
-        };
+        let map = LedMap::new(map, controller, now_ns);
         self.maps.insert(key.clone(), map);
-        self.apply(&key, outputs, 0);
+        self.apply(&key, outputs, now_ns);
     }
 
     /// Takes in what a node says of a map.
     pub(crate) fn hear(&mut self, node: &str, word: &MapWord, now_ns: i64) {
         let key: MapKey = (word.user, word.name.clone());
-        if !self.maps.contains_key(&key) {
-            let of_user = self.maps.keys().filter(|(user, _)| *user == word.user);
-            let is_full = self.maps.len() >= MAPS_MAX || of_user.count() >= MAPS_OF_USER_MAX;
-            let first = servers_of(&word.declared).filter(|servers| !servers.is_empty());
-            let is_long = word.name.len() > MAP_NAME_BYTES_MAX;
-            let Some(first) = first.filter(|_| !is_full && !is_long) else {
-                self.refused += u64::from(is_full || is_long);
-                return;
-            };
-            let record = EpochRecord {
-                term: self.term,
-                map: ServerMap {
-                    epoch: 1,
-                    servers: first.iter().map(ProcessId::from).collect(),
-                },
-                last_epoch: 1,
-                change: None,
-            };
-            self.begin(key.clone(), record, &word.application);
+        if !self.maps.contains_key(&key) && !self.begin_new(&key, word, now_ns) {
+            return;
         }
         let Some(map) = self.maps.get_mut(&key) else {
             return;
         };
         let outputs = map.hear(node, word, now_ns);
         self.apply(&key, outputs, now_ns);
+    }
+
+    /// Begins a map that was not there; returns false if there is none, or no room.
+    fn begin_new(&mut self, key: &MapKey, word: &MapWord, now_ns: i64) -> bool {
+        let first = servers_of(&word.declared).filter(|servers| !servers.is_empty());
+        // A node whose programs have ended tells of maps that were removed.
+        let Some(first) = first.filter(|_| word.members > 0) else {
+            return false;
+        };
+        let taken = match word.name.len() <= MAP_NAME_BYTES_MAX && self.has_room(key.0, now_ns) {
+            true => self.registers.take(),
+            false => None,
+        };
+        let Some((register, epoch)) = taken else {
+            self.refused += 1;
+            return false;
+        };
+        let record = EpochRecord {
+            term: self.term,
+            map: ServerMap {
+                epoch,
+                servers: first.iter().map(ProcessId::from).collect(),
+            },
+            last_epoch: epoch,
+            change: None,
+        };
+        let map = RegisteredMap {
+            register,
+            key: key.clone(),
+            application: cut(word.application.clone(), APPLICATION_BYTES_MAX),
+            record,
+            out: Vec::new(),
+        };
+        self.begin(map, now_ns);
+        true
+    }
+
+    /// Whether there is room for another map of a user, if need be in place of the one that nobody
+    /// has used for the longest time.
+    fn has_room(&mut self, user: u32, now_ns: i64) -> bool {
+        let of_user = self.maps.keys().filter(|(of, _)| *of == user).count();
+        let (is_full, user_is_full) = (self.maps.len() >= MAPS_MAX, of_user >= MAPS_OF_USER_MAX);
+        if !is_full && !user_is_full {
+            return true;
+        }
+        let unused = self.maps.iter();
+        let unused = unused.filter(|((of, _), _)| !user_is_full || *of == user);
+        let unused = unused.filter_map(|(key, map)| Some((map.unused_ns?, key)));
+        let longest = unused.min().map(|(since_ns, key)| (since_ns, key.clone()));
+        let longest = longest.filter(|(since_ns, _)| now_ns.saturating_sub(*since_ns) >= UNUSED_NS);
+        longest.is_some_and(|(_, key)| self.remove(&key))
+    }
+
+    /// Removes a map that no node uses; returns whether it was there.
+    fn remove(&mut self, key: &MapKey) -> bool {
+        let Some(map) = self.maps.remove(key) else {
+            return false;
+        };
+        let last_epoch = map.controller.record().last_epoch;
+        let last_epoch = last_epoch.max(map.controller.record().map.epoch);
+        let text = self.registers.give_back(map.register, last_epoch);
+        let saved_key = key_of(map.register);
+        self.outputs.push(MapOutput::Save(None, saved_key, text));
+        true
     }
 
     /// Takes in that a node is not heard any more: it is no member. Whether its servers have
@@ -177,10 +192,7 @@ impl LedMaps {
             let Some(map) = self.maps.get_mut(&key) else {
                 continue;
             };
-            let Some(gone) = map.nodes.remove(node) else {
-                continue;
-            };
-            let outputs = map.controller.member_gone(gone.number);
+            let outputs = map.forget_node(node, now_ns);
             self.apply(&key, outputs, now_ns);
         }
     }
@@ -207,15 +219,24 @@ impl LedMaps {
         }
     }
 
-    /// Begins a change, which is told of as a sentence.
+    /// Changes a map as somebody on a node asks; returns the epoch that was begun, or why nothing
+    /// is done.
     pub(crate) fn change(
         &mut self,
         key: &MapKey,
         change: &MapChange,
+        from: &str,
         now_ns: i64,
     ) -> Result<u64, String> {
-        if !self.maps.contains_key(key) {
-            return Err("no program of this user uses a map of this name".into());
+        let map = self.maps.get(key);
+        let map = map.ok_or("no program of this user uses a map of this name")?;
+        if change.forget {
+            if map.unused_ns.is_none() {
+                return Err("programs use the map: it is removed when they have ended".into());
+            }
+            let epoch = map.controller.record().map.epoch;
+            self.remove(key);
+            return Ok(epoch);
         }
         for server in &change.gone {
             let Some(map) = self.maps.get_mut(key) else {
@@ -224,30 +245,24 @@ impl LedMaps {
             let outputs = map.server_gone(*server);
             self.apply(key, outputs, now_ns);
         }
-        let Some(map) = self.maps.get_mut(key) else {
-            return Err("there is no such map any more".into());
-        };
-        let mut servers = map.controller.record().map.servers.clone();
-        servers.extend(change.add.iter().map(|it| ProcessId::from(*it)));
-        for server in &change.remove {
-            servers.remove(&ProcessId::from(*server));
-        }
+        self.begin_change(key, change, ChangeBy::Asked(from), now_ns)
+    }
+
+    /// Begins a change, which is told of as a sentence if it is refused.
+    fn begin_change(
+        &mut self,
+        key: &MapKey,
+        change: &MapChange,
+        by: ChangeBy<'_>,
+        now_ns: i64,
+    ) -> Result<u64, String> {
+        let map = self.maps.get_mut(key);
+        let map = map.ok_or("there is no such map any more")?;
         if change.add.is_empty() && change.remove.is_empty() {
             return Ok(map.controller.record().map.epoch);
         }
-        if let Some(unknown) = change.add.iter().find(|it| !map.servers.contains_key(it)) {
-            return Err(format!("server {unknown} is not there: start it first"));
-        }
-        // Each server has to be fenced, or has to have ended.
-        let of_map = map.controller.record().map.servers.iter();
-        let mut of_map = of_map.filter_map(|it| u32::try_from(*it).ok());
-        let is_away = |it: &u32| !map.servers.contains_key(it) && !map.gone.contains(it);
-        if let Some(away) = of_map.find(is_away) {
-            return Err(format!(
-                "nothing is heard of server {away}, and a change waits for it: say so if its \
-                 process has certainly ended (gone)"
-            ));
-        }
+        let servers = map.servers_after(change);
+        map.check_change(change)?;
         let begun = map.controller.change(servers);
         let outputs = begun.map_err(|refusal| {
             String::from(match refusal {
@@ -259,12 +274,11 @@ impl LedMaps {
                 ChangeRefusal::Deposed => "another node leads now: try again",
             })
         })?;
-        (map.begun_ns, map.why) = (now_ns, None);
-        for server in &change.add {
-            map.slow.forget(ProcessId::from(*server));
-            // People know better than the leader.
-            map.out.remove(server);
-        }
+        map.begun_ns = now_ns;
+        map.deciding = Some(match by {
+            ChangeBy::Leader(decision) => decision,
+            ChangeBy::Asked(from) => map.asked_change(change, from, &self.control),
+        });
         let epoch = map.controller.record().last_epoch;
         self.apply(key, outputs, now_ns);
         Ok(epoch)
@@ -272,6 +286,7 @@ impl LedMaps {
 
     /// Does what is due; returns the time of the next call.
     pub(crate) fn step(&mut self, now_ns: i64) -> i64 {
+        let asked = self.control.take_asked();
         let keys: Vec<MapKey> = self.maps.keys().cloned().collect();
         let mut next_ns = i64::MAX;
         for key in keys {
@@ -280,14 +295,33 @@ impl LedMaps {
             };
             let outputs = map.controller.tick(now_ns);
             self.apply(&key, outputs, now_ns);
-            if self.scales_down {
-                next_ns = next_ns.min(self.scale(&key, now_ns));
-            }
+            next_ns = next_ns.min(self.scale(&key, &asked, now_ns));
             let map = self.maps.get(&key);
             let due_ns = map.and_then(|map| map.controller.next_ns());
             next_ns = next_ns.min(due_ns.unwrap_or(i64::MAX));
         }
+        self.tell(now_ns);
         next_ns
+    }
+
+    /// Tells the controller what holds, if that is due.
+    fn tell(&mut self, now_ns: i64) {
+        if now_ns.saturating_sub(self.told_ns) < TOLD_NS {
+            return;
+        }
+        self.told_ns = now_ns;
+        let told = ToldMaps {
+            leads: true,
+            maps: self.rows(None, now_ns),
+            ..ToldMaps::default()
+        };
+        let told = self.maps.iter().fold(told, |mut told, (key, map)| {
+            told.sentences.push((key.0, map.sentence(&key.1, now_ns)));
+            told.in_effect.extend(map.in_effect());
+            told.held_off.extend(map.hold_off(now_ns, &self.control));
+            told
+        });
+        self.control.tell(told);
     }
 
     /// What a node is told of a map; `None` before the record of this term is saved.
@@ -312,15 +346,16 @@ impl LedMaps {
         for output in outputs {
             match output {
                 ControllerOutput::Save(record) => {
-                    let text = text_of(&record);
-                    let saved_key = key_text(key);
-                    self.outputs
-                        .push(MapOutput::Save(key.clone(), saved_key, text));
+                    let out = map.out.keys().copied();
+                    let text = self.registers.saved(key, &map.application, &record, out);
+                    let saved_key = key_of(map.register);
+                    let save = MapOutput::Save(Some(key.clone()), saved_key, text);
+                    self.outputs.push(save);
                 }
                 ControllerOutput::ToMember(_, message) | ControllerOutput::ToServer(_, message) => {
                     map.tell(&message.what);
                 }
-                ControllerOutput::Ended(end) => map.end(&end, now_ns),
+                ControllerOutput::Ended(end) => map.end(&end, &self.control, now_ns),
             }
         }
         if map.controller.is_idle() && map.order.epoch == 0 {
@@ -336,176 +371,9 @@ impl LedMaps {
     }
 }
 
-impl LedMap {
-    /// What holds for all nodes, from a word to one of them.
-    fn tell(&mut self, word: &ControllerWord) {
-        match word {
-            ControllerWord::Prepare { epoch } => self.order.prepare = *epoch,
-            ControllerWord::Abort { .. } => self.order.prepare = 0,
-            ControllerWord::Fence { epoch } => self.order.fence = self.order.fence.max(*epoch),
-            ControllerWord::Switch { map } => {
-                let servers = map.servers.iter();
-                let servers = servers.filter_map(|it| u32::try_from(*it).ok()).collect();
-                self.order.epoch = map.epoch;
-                self.order.servers = servers_text(&servers);
-                self.order.fence = self.order.fence.max(map.epoch);
-                if self.order.prepare <= map.epoch {
-                    self.order.prepare = 0;
-                }
-            }
-        }
-    }
-
-    fn end(&mut self, end: &ChangeEnd, now_ns: i64) {
-        let (epoch, reason) = match end {
-            ChangeEnd::Switched(map) => (map.epoch, None),
-            ChangeEnd::Aborted { epoch, reason } => (*epoch, Some(reason.clone())),
-            ChangeEnd::Deposed => return,
-        };
-        if self.ends.len() >= ENDS_MAX {
-            self.ends.remove(0);
-        }
-        self.ends.push(MapEnd {
-            epoch,
-            age_ns: now_ns,
-            took_ns: now_ns.saturating_sub(self.begun_ns).max(0),
-            reason,
-            why: self.why.take(),
-        });
-    }
-
-    fn hear(&mut self, node: &str, word: &MapWord, now_ns: i64) -> Vec<ControllerOutput> {
-        let mut outputs = Vec::new();
-        let is_server = |number: u32| number < SERVERS_MAX;
-        for (number, process) in word.gone.iter().filter(|it| is_server(it.0)) {
-            // Of a server that is at work again elsewhere, the end of a process before says
-            // nothing.
-            let process = process_of(process);
-            let is_newest = match self.servers.get(number) {
-                Some((known, _)) => Some(*known) == process,
-                None => process.is_some(),
-            };
-            if is_newest && !self.gone.contains(number) {
-                outputs.extend(self.server_gone(*number));
-            }
-        }
-        for server in word.servers.iter().filter(|it| is_server(it.number)) {
-            let Some(process) = process_of(&server.process) else {
-                continue;
-            };
-            let at = (process, node.to_owned());
-            if self.servers.insert(server.number, at.clone()) != Some(at) {
-                self.gone.remove(&server.number);
-                outputs.extend(self.controller.server_back(ProcessId::from(server.number)));
-            }
-            if server.fence > 0 {
-                let fenced = ProcessWord::Fenced {
-                    epoch: server.fence,
-                };
-                let number = ProcessId::from(server.number);
-                outputs.extend(self.controller.hear_server(number, &fenced));
-            }
-        }
-        outputs.extend(self.hear_members(node, word));
-        let samples = word.samples.iter().filter(|it| is_server(it.0));
-        for (server, load, service_s) in samples {
-            let found = self.slow.observe(&ServerSample {
-                server: ProcessId::from(*server),
-                ts_ns: now_ns,
-                load: *load,
-                service_s: *service_s,
-            });
-            if found.is_some() {
-                self.slowest = found.map(|found| (found, now_ns));
-            }
-        }
-        outputs
-    }
-
-    fn server_gone(&mut self, number: u32) -> Vec<ControllerOutput> {
-        self.servers.remove(&number);
-        self.gone.insert(number);
-        self.controller.server_gone(ProcessId::from(number))
-    }
-
-    fn hear_members(&mut self, node: &str, word: &MapWord) -> Vec<ControllerOutput> {
-        if word.members == 0 {
-            // It has to be told of the map as long as it has servers.
-            let is_used = !word.servers.is_empty();
-            let Some(known) = self.nodes.get_mut(node) else {
-                if is_used {
-                    self.nodes.insert(node.to_owned(), LedUse::default());
-                }
-                return Vec::new();
-            };
-            let number = known.number;
-            match is_used {
-                true => *known = LedUse::default(),
-                false => drop(self.nodes.remove(node)),
-            }
-            return match number {
-                0 => Vec::new(),
-                number => self.controller.member_gone(number),
-            };
-        }
-        let known = self.nodes.entry(node.to_owned()).or_default();
-        if known.number == 0 {
-            self.next_node += 1;
-            known.number = self.next_node;
-        }
-        (known.members, known.running) = (word.members, word.running);
-        let number = known.number;
-        let uses = ProcessWord::Uses { epoch: word.epoch };
-        let mut outputs = self.controller.hear_member(number, &uses);
-        if word.prepared > word.epoch {
-            let said = match word.is_drained {
-                true => ProcessWord::Drained {
-                    epoch: word.prepared,
-                },
-                false => ProcessWord::Suspended {
-                    epoch: word.prepared,
-                    running: word.running,
-                },
-            };
-            outputs.extend(self.controller.hear_member(number, &said));
-        }
-        outputs
-    }
-
-    fn row(&self, (user, name): (u32, &str), now_ns: i64) -> LedMapRow {
-        let record = self.controller.record();
-        let change = record.change.as_ref();
-        let servers = record.map.servers.iter();
-        LedMapRow {
-            user,
-            name: name.to_owned(),
-            application: self.application.clone(),
-            epoch: record.map.epoch,
-            servers: servers.filter_map(|it| u32::try_from(*it).ok()).collect(),
-            next_epoch: change.map(|change| change.map.epoch),
-            stage: match change {
-                None => "in force",
-                Some(change) if change.is_committed => "fences its servers",
-                Some(_) => "waits for its members",
-            }
-            .to_owned(),
-            nodes: self.nodes.len(),
-            members: self.nodes.values().map(|node| node.members).sum(),
-            running: self.nodes.values().map(|node| node.running).sum(),
-            running_servers: self.servers.keys().copied().collect(),
-            gone_servers: self.gone.iter().copied().collect(),
-            slow: self
-                .slowest
-                .filter(|(_, seen_ns)| now_ns.saturating_sub(*seen_ns) < SEEN_NS)
-                .map(|(slow, _)| (slow.server, slow.ratio, slow.false_alarms)),
-            changes: self
-                .ends
-                .iter()
-                .map(|end| MapEnd {
-                    age_ns: now_ns.saturating_sub(end.age_ns),
-                    ..end.clone()
-                })
-                .collect(),
-        }
+impl Drop for LedMaps {
+    fn drop(&mut self) {
+        // Another node leads from now on, or none.
+        self.control.tell(ToldMaps::default());
     }
 }

@@ -26,6 +26,9 @@ struct MapRequest {
     remove: Vec<u32>,
     #[serde(default)]
     gone: Vec<u32>,
+    /// Whether the map is removed, which no program uses.
+    #[serde(default)]
+    forget: bool,
 }
 
 /// Answers a request. Maps of other users take the right to control.
@@ -57,14 +60,22 @@ pub(crate) fn answer(
         let text = format!("servers have numbers below {SERVERS_MAX}");
         return Err(fault(ControlFaultKind::Statement, &text));
     }
-    if servers.iter().all(|list| list.is_empty()) {
-        let text = "say which servers are added, taken out, or gone (add, remove, gone)";
-        return Err(fault(ControlFaultKind::Statement, text));
+    match (servers.iter().all(|list| list.is_empty()), request.forget) {
+        (true, true) | (false, false) => {}
+        (true, false) => {
+            let text = "say which servers are added, taken out, or gone (add, remove, gone), or that the map is removed (forget)";
+            return Err(fault(ControlFaultKind::Statement, text));
+        }
+        (false, true) => {
+            let text = "a map is changed, or removed (forget), and not both";
+            return Err(fault(ControlFaultKind::Statement, text));
+        }
     }
     let change = MapChange {
         add: request.add,
         remove: request.remove,
         gone: request.gone,
+        forget: request.forget,
     };
     let epoch = leader.change((user, name), change)?;
     Ok(json!({ "epoch": epoch }))

@@ -15,7 +15,7 @@ use super::replica_file::ReplicaFile;
 use crate::control_events::ControlEvents;
 use crate::decisions::ControllerSwitches;
 use crate::io_schedules::{IoSchedules, PolicyName, ScheduleConfig, VolumeConfig};
-use crate::server_maps::ServerMaps;
+use crate::server_maps::{MapControl, ServerMaps};
 
 /// A node: its disk, its clock, and the agent as long as it runs.
 struct Node {
@@ -81,13 +81,14 @@ impl Cluster {
         };
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let switches = ControllerSwitches::of_test(node.dir.path(), &clock);
-        let told = (ControlEvents::new(&clock, 1), switches);
-        let schedules = IoSchedules::new(&config, &clock, told);
-        let maps = ServerMaps::new();
+        let events = ControlEvents::new(&clock, 1);
+        let control = MapControl::new(true, &switches, &events, &clock);
+        let schedules = IoSchedules::new(&config, &clock, (events, switches));
+        let maps = ServerMaps::new(control);
         let core = AgreementCore::new(
             (&node.name, &self.leaders),
             ReplicaFile::new(node.dir.path()),
-            (&schedules, &maps, true),
+            (&schedules, &maps),
             (node.lives, self.clock.monotonic_ns()),
         );
         node.agent = Some((core, schedules, maps));

@@ -34,13 +34,16 @@ pub(crate) struct MapWord {
     pub refused: u64,
     /// The servers that the programs of the members have declared.
     pub declared: String,
+    /// Operations of its members that have ended since its agent knows of the map.
+    #[serde(default)]
+    pub operations: u64,
     /// The servers of this node.
     pub servers: Vec<ServerWord>,
     /// Servers whose processes have certainly ended, with these.
     pub gone: Vec<(u32, String)>,
     /// Requests that were measured: the server, bytes times one more than the requests before it,
-    /// and seconds.
-    pub samples: Vec<(u32, u64, f64)>,
+    /// seconds, and the number of requests that the server has served so far.
+    pub samples: Vec<(u32, u64, f64, u64)>,
 }
 
 /// A server of a node.
@@ -78,6 +81,8 @@ pub(crate) struct MapChange {
     pub remove: Vec<u32>,
     /// Servers of which the asker says that their processes have ended for certain.
     pub gone: Vec<u32>,
+    /// Whether the map is removed, which no program uses.
+    pub forget: bool,
 }
 
 /// A map, for those who look at it.
@@ -101,7 +106,29 @@ pub(crate) struct LedMapRow {
     /// The server that is slower than its peers: its number, how many times, and the rate of false
     /// alarms in a window.
     pub slow: Option<(u64, f64, f64)>,
+    /// Servers that were taken out since they were slow, and not added again.
+    #[serde(default)]
+    pub out_servers: Vec<u32>,
+    /// Operations/s that its members end, in a window of the last minute; `None` if too few windows
+    /// had any.
+    #[serde(default)]
+    pub operations_s: Option<f64>,
     pub changes: Vec<MapEnd>,
+    /// What its servers do.
+    #[serde(default)]
+    pub loads: Vec<ServerLoad>,
+}
+
+/// What a server does, for those who look at it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ServerLoad {
+    pub server: u32,
+    /// Requests/s in the last window of a second.
+    pub requests_s: f64,
+    /// The median of the times of the requests in the newest window with any, in seconds.
+    pub service_s: Option<f64>,
+    /// The medians of the last windows, newest last; `None` for one without a request.
+    pub recent: Vec<Option<f64>>,
 }
 
 /// What came of a change.

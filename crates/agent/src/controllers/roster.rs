@@ -1,5 +1,8 @@
 //! The controllers of this agent, as they are listed, explained and switched: those of readers of
-//! arrays, which are here, and one for each volume on which programs take turns.
+//! arrays, which are here, one for each volume on which programs take turns, and that of server
+//! maps.
+
+use std::sync::Arc;
 
 use barograph_control::{AugmentationRequest, WeightFinding};
 use barograph_model::{NS_PER_S, RequestSender};
@@ -31,6 +34,7 @@ impl ControlShared {
         for volume in volume_controllers(&self.schedules) {
             all.push(Box::new(volume));
         }
+        all.push(Box::new(Arc::clone(self.maps.control())));
         all
     }
 

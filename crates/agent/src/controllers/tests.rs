@@ -13,6 +13,7 @@ use super::*;
 use crate::control_events::ControlEvents;
 use crate::decisions::ControllerSwitches;
 use crate::io_schedules::{IoSchedules, ScheduleConfig};
+use crate::server_maps::{MapControl, ServerMaps};
 
 // Numbers that have no names on any machine.
 pub(super) const USER: u32 = 3_000_001;
@@ -70,9 +71,12 @@ impl Node {
         let state_dir = dir.path().join("state");
         let places = (dir.path(), &*state_dir);
         let switches = ControllerSwitches::of_test(&state_dir, &of_control);
-        let told = (ControlEvents::new(&of_control, 1), switches);
+        let events = ControlEvents::new(&of_control, 1);
+        let maps = MapControl::new(config.scale_down, &switches, &events, &of_control);
+        let told = (events, switches);
         let schedules = IoSchedules::new(&ScheduleConfig::default(), &of_control, told);
-        let control = ControlShared::new(config, places, &run_dir, &of_control, schedules);
+        let desks = (schedules, ServerMaps::new(maps));
+        let control = ControlShared::new(config, places, &run_dir, &of_control, desks);
         Self {
             control,
             clock,

@@ -17,6 +17,7 @@ use super::{ControlShared, WEIGHT, unknown};
 use crate::decisions::{Controller, KeptDecision};
 use crate::io_schedules::CONTROLLER_PREFIX;
 use crate::refusal::StatementRefusal;
+use crate::server_maps::MAP_CONTROLLER;
 
 /// Shortest and longest time of a pause, in seconds; a longer one is one without an end.
 const PAUSE_SECONDS: (f64, f64) = (1.0, 366.0 * 86_400.0);
@@ -252,6 +253,10 @@ impl ControlShared {
             }
             volume if volume.starts_with(CONTROLLER_PREFIX) => {
                 return Err(cannot("it is a wait, which ends with a grant".into()));
+            }
+            MAP_CONTROLLER => {
+                let reverted = self.maps.control().revert(id, &why);
+                reverted.map_err(|reason| cannot(format!("{reason} ({})", state_of(&kept))))?;
             }
             _ => {
                 return Err(cannot(

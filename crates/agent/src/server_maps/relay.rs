@@ -8,6 +8,9 @@ use crate::controller_words::{MapKey, MapOrder, MapWord, process_text, servers_o
 /// Most maps, and samples of one map, in one report.
 const MAPS_OF_REPORT_MAX: usize = 32;
 const SAMPLES_OF_REPORT_MAX: usize = 256;
+/// Time after which the leader is told how many operations have ended, if nothing else is new.
+const COUNT_NS: i64 = 200_000_000;
+
 /// What is relayed of maps in one report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MapBatch {
@@ -23,7 +26,7 @@ fn words_of(order: &MapOrder) -> Option<MapWords> {
 /// The side of the node's controller.
 impl ServerMaps {
     /// What the leader has not acknowledged, as far as one report has room.
-    pub(crate) fn relay_batch(&self) -> MapBatch {
+    pub(crate) fn relay_batch(&self, now_ns: i64) -> MapBatch {
         let mut maps = self.maps();
         let mut batch = MapBatch::default();
         for (key, map) in &mut maps.maps {
@@ -31,14 +34,25 @@ impl ServerMaps {
                 break;
             }
             let mut word = map.word(key);
-            if map.heard.as_ref() == Some(&word) && map.samples.is_empty() {
+            let is_heard = map.heard.as_ref().is_some_and(|heard| {
+                let is_counted = heard.operations == word.operations;
+                let is_due = now_ns.saturating_sub(map.counted_ns) >= COUNT_NS && !is_counted;
+                let operations = word.operations;
+                let heard = MapWord {
+                    operations,
+                    ..heard.clone()
+                };
+                heard == word && !is_due
+            });
+            if is_heard && map.samples.is_empty() {
                 continue;
             }
+            map.counted_ns = now_ns;
             let count = map.samples.len().min(SAMPLES_OF_REPORT_MAX);
             // A report that is lost loses its samples: the detector needs no certain one.
             let samples = map.samples.drain(..count);
             word.samples = samples
-                .map(|(server, sample)| (server, sample.load, sample.service_s))
+                .map(|(server, it)| (server, it.load, it.service_s, it.requests))
                 .collect();
             batch.maps.push(word);
         }

@@ -49,11 +49,13 @@ impl PublishingProcess {
             let publication = used.publication as usize;
             let has_samples = self.maps.has_samples(publication);
             let news = self.maps.slot(*slot);
-            let is_same = news.reported == Some(*used);
+            // How many operations have ended is said with whatever else there is to say.
+            let state = MapUse { ended: 0, ..*used };
+            let is_same = news.reported == Some(state);
             if is_same && !has_samples && now_ns < news.due_ns {
                 continue;
             }
-            news.reported = Some(*used);
+            news.reported = Some(state);
             news.due_ns = now_ns.saturating_add(REPORT_NS);
             let seen = news.seen;
             let samples = self.maps.take_samples(publication);
@@ -65,6 +67,7 @@ impl PublishingProcess {
                     running: used.running,
                     waiting: used.waiting,
                     refused: used.refused,
+                    ended: used.ended,
                     declared: used.declared,
                 },
                 Some(number) => MapRole::Server {

@@ -126,6 +126,8 @@ pub(super) mod map_slot {
     pub(crate) const WAITING: usize = 16;
     /// The greatest fence with which a server has refused an operation of the member.
     pub(crate) const REFUSED: usize = 24;
+    /// Number of operations of a member that have ended and were not refused.
+    pub(crate) const ENDED: usize = 32;
     /// Eight words with the requests that run at a server: the epoch, and in the lower 24 bits
     /// their number.
     pub(crate) const EPOCHS: usize = 64;

@@ -29,6 +29,8 @@ pub const SERVER_LABEL: &str = "server";
 pub const SERVER_LOAD: &str = "load";
 /// Name of the value with the time from a request to its answer.
 pub const SERVER_SERVICE: &str = "service.seconds";
+/// Name of the value with the number of requests that a server has served so far.
+pub const SERVER_REQUESTS: &str = "requests";
 
 /// Words of a set of servers.
 const SET_WORDS: usize = SERVER_NUMBERS as usize / 64;
@@ -191,6 +193,8 @@ pub struct MapUse {
     pub waiting: u64,
     /// The greatest fence with which a server has refused an operation of the member.
     pub refused: u64,
+    /// The operations of a member that have ended and were not refused.
+    pub ended: u64,
     /// The lowest epoch of a running request at a server.
     pub oldest_epoch: Option<u64>,
     /// The servers that a member has declared.
@@ -377,6 +381,15 @@ impl Producer {
         before.map_or(0, |before| before - 1)
     }
 
+    /// Counts an operation that has done what it was to do, for whoever asks how many there are in a
+    /// second. It is no part of the agreement on epochs.
+    #[inline]
+    pub fn count_ended(&self, slot: u8) {
+        if let Some([ended, ..]) = self.slot_words(slot, map_slot::ENDED, 1) {
+            ended.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Counts an operation that waits, or one that waits no longer.
     pub fn count_waiting(&self, slot: u8, waits: bool) {
         if let Some([waiting, ..]) = self.slot_words(slot, map_slot::WAITING, 1) {
@@ -501,6 +514,7 @@ fn use_in(bytes: &[u8], publication: u32) -> MapUse {
         running: word_in(bytes, map_slot::RUNNING).saturating_add(requests),
         waiting: word_in(bytes, map_slot::WAITING),
         refused: word_in(bytes, map_slot::REFUSED),
+        ended: word_in(bytes, map_slot::ENDED),
         oldest_epoch: busy().map(|word| word >> COUNT_BITS).min(),
         declared: ServerSet(words_of(bytes, map_slot::DECLARED)),
         told: MapWords::decode(&told).filter(|_| check == check_of(&told)),

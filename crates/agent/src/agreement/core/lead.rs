@@ -192,7 +192,9 @@ impl Lead {
             match output {
                 MapOutput::Save(key, name, text) => {
                     let sequence = candidate.election.save(&name, text);
-                    self.maps.saving(&key, sequence);
+                    if let Some(key) = key {
+                        self.maps.saving(&key, sequence);
+                    }
                 }
                 MapOutput::Tell(key, nodes) => {
                     for node in nodes {

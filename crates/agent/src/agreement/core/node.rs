@@ -127,7 +127,7 @@ impl AgreementCore {
             self.schedules.relay_anew();
             self.maps.relay_anew();
         }
-        let (batch, maps) = (self.schedules.relay_batch(), self.maps.relay_batch());
+        let (batch, maps) = (self.schedules.relay_batch(), self.maps.relay_batch(now_ns));
         let due_ns = relay.reported_ns.saturating_add(REPORT_NS);
         let is_empty = batch.is_empty() && maps.maps.is_empty();
         if is_empty && now_ns < due_ns && !relay.begins {

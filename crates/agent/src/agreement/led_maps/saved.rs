@@ -1,24 +1,47 @@
 //! Maps as they are saved in the store of the nodes that may lead.
+//!
+//! The store keeps a record for each key for ever: what an older replica has of a key that is not
+//! there any more would come back. So maps are not keys. The store has a fixed number of registers,
+//! each with a map or none, and one whose map was removed is used again for another.
+//!
+//! A map that is removed leaves the number of its last epoch, and all maps that begin after it have
+//! greater ones. So what is still told of a map that was removed, or runs by it somewhere, is never
+//! taken for a new map of the same name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use barograph_control::{EpochChange, EpochRecord, ProcessId, ServerMap};
+use barograph_control::{EpochChange, EpochRecord, ProcessId, RECORDS_MAX, ServerMap};
+use barograph_stream::ingest::ServerSet;
 use serde::{Deserialize, Serialize};
 
 use crate::controller_words::{MapKey, servers_of, servers_text};
 
-/// What a record of a map begins with as a key.
+/// What the key of a register begins with.
 const KEY: &str = "map/";
 
-/// A record as it is saved.
+/// A register.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedRegister {
+    /// No map that was removed had a later epoch, as far as was known when this was saved.
+    floor: u64,
+    map: Option<SavedMap>,
+}
+
+/// A map as it is saved.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedMap {
+    user: u32,
+    name: String,
+    application: String,
     term: u64,
     epoch: u64,
     servers: String,
     last_epoch: u64,
     change: Option<SavedChange>,
+    /// Servers that are out since they were slow.
+    out: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,52 +52,205 @@ struct SavedChange {
     is_committed: bool,
 }
 
-/// The key of a map in the store.
-pub(super) fn key_text(key: &MapKey) -> String {
-    format!("{KEY}{}/{}", key.0, key.1)
+/// A map that was saved.
+#[derive(Debug)]
+pub(super) struct RegisteredMap {
+    pub register: usize,
+    pub key: MapKey,
+    pub application: String,
+    pub record: EpochRecord,
+    /// Servers that are out since they were slow.
+    pub out: Vec<u32>,
 }
 
-pub(super) fn key_of(text: &str) -> Option<MapKey> {
-    let (user, name) = text.strip_prefix(KEY)?.split_once('/')?;
-    Some((user.parse().ok()?, name.to_owned()))
+/// The registers of the store.
+#[derive(Debug, Default)]
+pub(super) struct MapRegisters {
+    used: BTreeSet<usize>,
+    floor: u64,
 }
 
-pub(super) fn text_of(record: &EpochRecord) -> String {
-    let text = |servers: &BTreeSet<ProcessId>| {
-        let servers = servers.iter().filter_map(|it| u32::try_from(*it).ok());
-        servers_text(&servers.collect())
+impl MapRegisters {
+    /// The registers of these records with their maps, and the number of those that make no sense.
+    pub(super) fn read(records: &BTreeMap<String, String>) -> (Self, Vec<RegisteredMap>, u64) {
+        let (mut registers, mut maps, mut refused) = (Self::default(), Vec::new(), 0);
+        for (key, text) in records {
+            let Some((floor, map)) = read(key, text) else {
+                refused += 1;
+                continue;
+            };
+            registers.floor = registers.floor.max(floor);
+            if let Some(map) = map {
+                registers.used.insert(map.register);
+                maps.push(map);
+            }
+        }
+        (registers, maps, refused)
+    }
+
+    /// Takes a register for a new map; its first epoch is the other number. `None` if there is
+    /// none.
+    pub(super) fn take(&mut self) -> Option<(usize, u64)> {
+        let free = (0..RECORDS_MAX).find(|at| !self.used.contains(at))?;
+        self.used.insert(free);
+        Some((free, self.floor + 1))
+    }
+
+    /// Gives back the register of a map that is removed; what is saved of it from now on.
+    pub(super) fn give_back(&mut self, register: usize, last_epoch: u64) -> String {
+        self.used.remove(&register);
+        self.floor = self.floor.max(last_epoch);
+        self.text(None)
+    }
+
+    /// What is saved of a map.
+    pub(super) fn saved(
+        &self,
+        key: &MapKey,
+        application: &str,
+        record: &EpochRecord,
+        out: impl Iterator<Item = u32>,
+    ) -> String {
+        self.text(Some(SavedMap {
+            user: key.0,
+            name: key.1.clone(),
+            application: application.to_owned(),
+            term: record.term,
+            epoch: record.map.epoch,
+            servers: text_of(&record.map.servers),
+            last_epoch: record.last_epoch,
+            change: record.change.as_ref().map(|change| SavedChange {
+                epoch: change.map.epoch,
+                servers: text_of(&change.map.servers),
+                is_committed: change.is_committed,
+            }),
+            out: servers_text(&out.collect::<ServerSet>()),
+        }))
+    }
+
+    fn text(&self, map: Option<SavedMap>) -> String {
+        let floor = self.floor;
+        serde_json::to_string(&SavedRegister { floor, map }).unwrap_or_default()
+    }
+}
+
+/// The key of a register in the store.
+pub(super) fn key_of(register: usize) -> String {
+    format!("{KEY}{register}")
+}
+
+fn read(key: &str, text: &str) -> Option<(u64, Option<RegisteredMap>)> {
+    let register: usize = key.strip_prefix(KEY)?.parse().ok()?;
+    let saved: SavedRegister = serde_json::from_str(text).ok()?;
+    let Some(map) = saved.map else {
+        return Some((saved.floor, None));
     };
-    let saved = SavedMap {
-        term: record.term,
-        epoch: record.map.epoch,
-        servers: text(&record.map.servers),
-        last_epoch: record.last_epoch,
-        change: record.change.as_ref().map(|change| SavedChange {
-            epoch: change.map.epoch,
-            servers: text(&change.map.servers),
-            is_committed: change.is_committed,
-        }),
-    };
-    serde_json::to_string(&saved).unwrap_or_default()
-}
-
-pub(super) fn record_of(text: &str) -> Option<EpochRecord> {
-    let saved: SavedMap = serde_json::from_str(text).ok()?;
-    let map = |epoch, servers: &str| {
+    let of = |epoch, servers: &str| {
         let servers = servers_of(servers)?.iter().map(ProcessId::from).collect();
         Some(ServerMap { epoch, servers })
     };
-    let change = match &saved.change {
+    let change = match &map.change {
         None => None,
         Some(change) => Some(EpochChange {
-            map: map(change.epoch, &change.servers)?,
+            map: of(change.epoch, &change.servers)?,
             is_committed: change.is_committed,
         }),
     };
-    Some(EpochRecord {
-        term: saved.term,
-        map: map(saved.epoch, &saved.servers)?,
-        last_epoch: saved.last_epoch,
+    let record = EpochRecord {
+        term: map.term,
+        map: of(map.epoch, &map.servers)?,
+        last_epoch: map.last_epoch,
         change,
-    })
+    };
+    let map = RegisteredMap {
+        register: (register < RECORDS_MAX).then_some(register)?,
+        key: (map.user, map.name),
+        application: map.application,
+        record,
+        out: servers_of(&map.out)?.iter().collect(),
+    };
+    Some((saved.floor, Some(map)))
+}
+
+fn text_of(servers: &BTreeSet<ProcessId>) -> String {
+    let servers = servers.iter().filter_map(|it| u32::try_from(*it).ok());
+    servers_text(&servers.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_are_used_again_and_epochs_are_not() {
+        let mut registers = MapRegisters::default();
+        let record = |epoch| EpochRecord {
+            term: 3,
+            map: ServerMap {
+                epoch,
+                servers: [0, 70].into(),
+            },
+            last_epoch: epoch + 1,
+            change: None,
+        };
+        let key = (7, "a map/of\"one".to_owned());
+        assert_eq!(registers.take(), Some((0, 1)));
+        assert_eq!(registers.take(), Some((1, 1)));
+        let text = registers.saved(&key, "solver", &record(8), [70].into_iter());
+        let of_other = registers.give_back(1, 5);
+        let records: BTreeMap<String, String> = [
+            (key_of(0), text),
+            (key_of(1), of_other),
+            ("map/x".to_owned(), "{}".to_owned()),
+            ("other".to_owned(), "{}".to_owned()),
+        ]
+        .into();
+        let (mut read, maps, refused) = MapRegisters::read(&records);
+        assert_eq!(refused, 2);
+        let [map] = &maps[..] else { panic!("{maps:?}") };
+        assert_eq!((map.register, &map.key, &map.record), (0, &key, &record(8)));
+        assert_eq!((&*map.application, &map.out[..]), ("solver", &[70][..]));
+        assert_eq!(
+            read.take(),
+            Some((1, 6)),
+            "after the epochs of what was there"
+        );
+        let all: Vec<_> = std::iter::from_fn(|| read.take()).collect();
+        assert_eq!(all.len(), RECORDS_MAX - 2);
+        assert!(read.give_back(9, 2).contains("\"floor\":5"));
+        assert_eq!(read.take(), Some((9, 6)));
+    }
+
+    /// A record of the longest name and the largest set fits into the store.
+    #[test]
+    fn the_longest_record_fits() {
+        let all: BTreeSet<ProcessId> = (0..1_024).collect();
+        let map = |epoch| ServerMap {
+            epoch,
+            servers: all.clone(),
+        };
+        let record = EpochRecord {
+            term: u64::MAX,
+            map: map(u64::MAX),
+            last_epoch: u64::MAX,
+            change: Some(EpochChange {
+                map: map(u64::MAX),
+                is_committed: false,
+            }),
+        };
+        let key = (
+            u32::MAX,
+            "\u{1}".repeat(crate::controller_words::MAP_NAME_BYTES_MAX),
+        );
+        let registers = MapRegisters {
+            floor: u64::MAX,
+            ..MapRegisters::default()
+        };
+        let text = registers.saved(&key, &"\u{1}".repeat(64), &record, 0..1_024);
+        assert!(
+            text.len() <= barograph_control::RECORD_BYTES_MAX,
+            "{}",
+            text.len()
+        );
+    }
 }

@@ -1,6 +1,9 @@
 //! Maps of servers over several nodes: they change while programs do operations, also when leaders,
 //! nodes and servers die in between.
 
+mod removal;
+mod scale;
+
 use std::collections::BTreeMap;
 
 use barograph_intake::{MapDesk as _, MapReport, MapRole, MapSample, PhaseProcess};
@@ -19,6 +22,9 @@ struct Program {
     server: Option<u32>,
     /// Operations that run.
     running: u64,
+    /// Operations that have ended so far, and how many more each report has.
+    ended: u64,
+    more: u64,
     /// Seconds that it takes to serve a request.
     service_s: f64,
     told: Option<(u64, MapWords)>,
@@ -36,6 +42,8 @@ impl Programs {
             process,
             server: None,
             running: 0,
+            ended: 0,
+            more: 0,
             service_s: 0.001,
             told: None,
         };
@@ -54,7 +62,8 @@ impl Programs {
             for node in 0..cluster.nodes.len() {
                 self.hear(cluster, node);
             }
-            for program in &self.0 {
+            for program in &mut self.0 {
+                program.ended += program.more;
                 program.report(cluster);
             }
             cluster.run(50);
@@ -103,6 +112,7 @@ impl Program {
         let sample = MapSample {
             load: 1_000,
             service_s: self.service_s * (1.0 + f64::from(number) / 100.0),
+            requests: 0,
         };
         vec![sample; usize::from(serves)]
     }
@@ -123,6 +133,7 @@ impl Program {
                 running: self.running,
                 waiting: 0,
                 refused: 0,
+                ended: self.ended,
                 declared: (0..4).collect::<ServerSet>(),
             },
             Some(number) => MapRole::Server {
@@ -292,29 +303,12 @@ fn a_server_that_comes_back_serves_from_the_newest_fence() {
         process: 21,
         server: Some(1),
         running: 0,
+        ended: 0,
+        more: 0,
         service_s: 0.001,
         told: None,
     });
     programs.run(&mut cluster, 1_000);
     let (_, words) = programs.of(21).told.unwrap();
     assert_eq!((words.epoch, words.fence), (2, 2));
-}
-
-#[test]
-fn a_slow_server_is_taken_out_and_tried_again() {
-    let (mut cluster, mut programs) = start();
-    programs.run(&mut cluster, 10_000);
-    assert!(
-        programs.epochs().values().all(|epoch| *epoch == 1),
-        "all are sound"
-    );
-    programs.of(12).service_s = 0.02;
-    programs.run(&mut cluster, 30_000);
-    let (_, words) = programs.of(1).told.unwrap();
-    assert_eq!(words.servers.iter().collect::<Vec<_>>(), [0, 1, 3]);
-    assert_eq!(words.epoch, 2, "once");
-    programs.of(12).service_s = 0.001;
-    programs.run(&mut cluster, 65_000);
-    let (_, words) = programs.of(1).told.unwrap();
-    assert_eq!((words.epoch, words.servers.len()), (3, 4));
 }

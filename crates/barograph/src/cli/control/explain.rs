@@ -200,18 +200,19 @@ fn page(row: &DecisionsRow, now_ns: i64) -> String {
 /// What was observed after a decision; `None` if nothing was.
 pub(super) fn effect(row: &DecisionsRow) -> Option<String> {
     let effect: &Map<String, Json> = row.effect.as_ref()?.as_object()?;
-    let is_time = effect
-        .get("measure")
-        .and_then(Json::as_str)
-        .is_some_and(|measure| measure.starts_with("seconds"));
+    let measure = effect.get("measure").and_then(Json::as_str).unwrap_or("");
+    let is_time = measure.starts_with("seconds");
+    let are_operations = measure.starts_with("operations");
     let number = |name: &str| match effect.get(name).and_then(Json::as_f64) {
         Some(seconds) if is_time => format!("{seconds:.1} s"),
+        Some(rate) if are_operations => format!("{rate:.1} operations/s"),
         Some(rate) => format::number(rate, "bytes/s"),
         None => "nothing".to_owned(),
     };
     let (before, after) = (number("before"), number("after"));
     Some(match (&*row.controller, is_time) {
         (_, true) => format!("expected {before}, observed {after}"),
+        _ if are_operations => format!("{before} before, {after} without the server"),
         ("weight", _) => format!("{before} without, {after} with it"),
         _ => format!("predicted {before}, reported {after}"),
     })

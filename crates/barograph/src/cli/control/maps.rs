@@ -26,6 +26,9 @@ pub(super) struct Maps {
     /// The processes of these servers have certainly ended, so no change waits for them
     #[arg(long, value_name = "NUMBER", value_delimiter = ',', requires = "name")]
     gone: Vec<u32>,
+    /// Remove the map, which no program uses any more
+    #[arg(long, requires = "name", conflicts_with_all = ["add", "remove", "gone"])]
+    forget: bool,
     /// Number of the user whose map it is [default: you]
     #[arg(long, value_name = "UID", requires = "name")]
     user: Option<u32>,
@@ -63,9 +66,9 @@ impl Maps {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let run_dir = self.target.run_dir();
         let is_change = [&self.add, &self.remove, &self.gone];
-        if is_change.iter().any(|servers| !servers.is_empty()) {
+        if self.forget || is_change.iter().any(|servers| !servers.is_empty()) {
             let body = json!({
-                "name": self.name, "user": self.user,
+                "name": self.name, "user": self.user, "forget": self.forget,
                 "add": self.add, "remove": self.remove, "gone": self.gone,
             });
             let answer = ask(&run_dir, MAPS, &body)?;
@@ -74,6 +77,9 @@ impl Maps {
             }
             let epoch = answer["epoch"].as_u64().unwrap_or_default();
             let name = self.name.unwrap_or_default();
+            if self.forget {
+                return output::print(&format!("{name} is removed; its last epoch was {epoch}\n"));
+            }
             return output::print(&format!(
                 "epoch {epoch} of {name} has begun; `baro control maps {name}` tells what came of it\n"
             ));

@@ -165,12 +165,19 @@ impl ServerMap {
     /// Ends an operation. One that has ended before must not be ended again; one of another
     /// process changes nothing.
     pub fn end_raw(&self, number: u64) {
+        self.end(number, true);
+    }
+
+    fn end(&self, number: u64, is_done: bool) {
         let Some((process, slot, _)) = self.used.existing() else {
             return;
         };
         let producer = &process.producer;
         if number != mark_of(producer) | u64::from(slot) << SLOT_SHIFT {
             return;
+        }
+        if is_done {
+            producer.count_ended(slot);
         }
         if producer.uncount_operation(slot) == 0 && producer.is_drain_awaited(slot) {
             process.ask_for_phase();
@@ -192,7 +199,7 @@ impl ServerMap {
                 process.ask_for_phase();
             }
         }
-        self.end_raw(number);
+        self.end(number, false);
     }
 
     fn begun(

@@ -143,6 +143,7 @@ fn what_is_told_stands_in_the_file_before_what_is_counted_is_read() {
             running: 1,
             waiting: 0,
             refused: 3,
+            ended: 0,
             declared,
         };
         assert_eq!(member.role, role);
@@ -205,6 +206,7 @@ fn requests_that_were_served_are_counted_and_measured() {
         let sample = MapSample {
             load: 100,
             service_s: 0.5,
+            requests: 0,
         };
         let role = MapRole::Server {
             number: 7,
