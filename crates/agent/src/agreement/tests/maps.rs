@@ -114,6 +114,7 @@ impl Program {
         let process = PhaseProcess {
             incarnation: Incarnation([self.process; 16]),
             pid: self.process.into(),
+            start_ticks: 1,
             uid: USER,
             application: "solver".into(),
             job: "7".into(),
