@@ -309,6 +309,7 @@ impl LedMaps {
             return;
         };
         let before = map.order.clone();
+        let (mut members, mut servers) = (BTreeSet::new(), BTreeSet::new());
         for output in outputs {
             match output {
                 ControllerOutput::Save(record) => {
@@ -317,26 +318,57 @@ impl LedMaps {
                     self.outputs
                         .push(MapOutput::Save(key.clone(), saved_key, text));
                 }
-                ControllerOutput::ToMember(_, message) | ControllerOutput::ToServer(_, message) => {
+                ControllerOutput::ToMember(member, message) => {
                     map.tell(&message.what);
+                    members.insert(member);
+                }
+                ControllerOutput::ToServer(server, message) => {
+                    map.tell(&message.what);
+                    servers.insert(server);
                 }
                 ControllerOutput::Ended(end) => map.end(&end, now_ns),
             }
         }
-        if map.controller.is_idle() && map.order.epoch == 0 {
-            // Without members nobody was told of what holds.
-            map.tell(&ControllerWord::Switch {
-                map: map.controller.record().map.clone(),
-            });
+        if map.controller.is_saved() && map.order.epoch == 0 {
+            // Without members nobody was told of what holds. A leader that takes a committed change
+            // over tells what the one before it did: without the map, nodes would not hear of the
+            // fence either.
+            let record = map.controller.record().clone();
+            map.tell(&ControllerWord::Switch { map: record.map });
+            if let Some(change) = record.change {
+                let epoch = change.map.epoch;
+                map.tell(&ControllerWord::Prepare { epoch });
+            }
         }
-        if map.order != before {
-            let nodes = map.nodes.keys().cloned().collect();
+        // What is said again has changed nothing, and the words before may have been lost.
+        let nodes: Vec<String> = match map.order == before {
+            true => map.nodes_of(&members, &servers),
+            false => map.nodes.keys().cloned().collect(),
+        };
+        if !nodes.is_empty() {
             self.outputs.push(MapOutput::Tell(key.clone(), nodes));
         }
     }
 }
 
 impl LedMap {
+    /// The nodes that are these members, or have these servers.
+    fn nodes_of(
+        &self,
+        members: &BTreeSet<ProcessId>,
+        servers: &BTreeSet<ProcessId>,
+    ) -> Vec<String> {
+        let of_servers = servers.iter().filter_map(|server| {
+            let (_, node) = self.servers.get(&u32::try_from(*server).ok()?)?;
+            Some(node)
+        });
+        let of_servers: BTreeSet<&String> = of_servers.collect();
+        let nodes = self.nodes.iter();
+        let nodes =
+            nodes.filter(|(node, of)| members.contains(&of.number) || of_servers.contains(node));
+        nodes.map(|(node, _)| node.clone()).collect()
+    }
+
     /// What holds for all nodes, from a word to one of them.
     fn tell(&mut self, word: &ControllerWord) {
         match word {
