@@ -35,6 +35,29 @@ for line in sys.stdin:
             break
 """
 
+# A program that begins a phase by itself, before or after its writes are much.
+ASKING = """
+import os, sys, time, barograph
+volume = barograph.io_volume(os.path.dirname(sys.argv[1]), application="asking", run_dir=sys.argv[2])
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o600)
+
+def write():
+    for _ in range(4):
+        os.pwrite(fd, bytes(1 << 20), 0)
+
+print("ready", flush=True)
+for line in sys.stdin:
+    begun = time.monotonic()
+    if line == "write\\n":
+        write()
+    with volume.phase(4 << 20, wait=60) as phase:
+        print(phase.grant, flush=True)
+        write()
+        sys.stdin.readline()
+        write()
+    print("fast" if time.monotonic() - begun < 40 else "slow", flush=True)
+"""
+
 
 class Unchanged:
     """A program under `baro io --schedule`."""
@@ -153,6 +176,32 @@ def test_ranks_of_a_job_go_together(start: Start, holder: Callable[..., Unchange
     open_ = "SELECT state, processes, job FROM io_phases WHERE ended_ts IS NULL"
     one = [{"state": "granted", "processes": 2, "job": "7"}]
     eventually(lambda: agent.rows(open_) == one, "one phase of two processes")
+
+
+def test_a_program_that_asks_by_itself_does_not_wait_for_itself(
+    start: Start, begin: Callable[..., Unchanged], holder: Callable[..., Unchanged], tmp_path: Path
+) -> None:
+    agent = start(config=config(tmp_path))
+    asking = begin(agent, sys.executable, "-c", ASKING, tmp_path / "asked", agent.run_dir)
+    other = holder(agent, tmp_path / "other")
+    asking.says("ready")
+    known = f"SELECT 1 FROM publications WHERE pid = {asking.process.pid}"
+    eventually(lambda: agent.rows(known), "a program that is known")
+    for first in ("begin", "write"):
+        asking.tell(first)
+        asking.says("granted")
+        # Both of its files are one phase of one process, and another program waits for both.
+        open_ = "SELECT state, processes FROM io_phases WHERE ended_ts IS NULL"
+        eventually(lambda: agent.rows(open_) == [{"state": "granted", "processes": 1}], "one phase")
+        other.tell("write")
+        eventually(lambda: [state for _, state in states(agent)] == ["granted", "waiting"], "one that waits")
+        asking.tell("go on")
+        asking.says("fast")
+        other.says("written")
+        other.tell("pause")
+    assert "turns" not in asking.ends()
+    was_alone = "SELECT count(*) AS n FROM app_io_phase_stage WHERE value = 3"
+    assert agent.rows(was_alone) == [{"n": 0}]
 
 
 def test_who_is_killed_or_pauses_holds_up_nobody(start: Start, holder: Callable[..., Unchanged], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 
 mod config;
 mod document;
+mod hosts;
 mod relay;
 mod turns;
 mod view;
@@ -28,6 +29,7 @@ use crate::decisions::{ControllerSwitches, DecisionBook};
 
 pub use config::{PolicyName, ScheduleConfig, VolumeConfig};
 pub(crate) use document::{ROWS_MAX, rows_of, rows_of_users};
+use hosts::Hosts;
 use relay::Relay;
 pub(crate) use relay::{RelayBatch, answer_word};
 use turns::{TurnContext, VolumeTurns};
@@ -89,6 +91,7 @@ impl VolumeTold {
 struct Desk {
     volumes: Vec<Volume>,
     relay: Relay,
+    hosts: Hosts,
     names: BTreeMap<ApplicationKey, ApplicationNames>,
     /// Answers to phases on volumes that are not configured.
     unscheduled: Vec<PhaseOutcome>,
@@ -269,6 +272,7 @@ impl PhaseDesk for IoSchedules {
             job: process.job.clone(),
         };
         let key = (process.uid, application_of(&names));
+        let host = desk.hosts.of(process);
         let mut is_relayed = false;
         for report in reports {
             let Some(volume) = desk.volume_of(&report.volume) else {
@@ -300,6 +304,7 @@ impl PhaseDesk for IoSchedules {
                 bytes: report.bytes,
                 bytes_done: report.bytes_done,
                 lease_ns: report.lease_ns,
+                host,
             };
             desk.changes += 1;
             if desk.volumes[volume].is_shared {
@@ -321,6 +326,7 @@ impl PhaseDesk for IoSchedules {
         let now_ns = self.clock.monotonic_ns();
         let process = u128::from_le_bytes(incarnation.0);
         let mut desk = self.desk();
+        desk.hosts.leave(process);
         for volume in desk.volumes.iter_mut().filter(|it| !it.is_shared) {
             volume.scheduler.leave(process, now_ns);
         }

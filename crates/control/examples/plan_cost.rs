@@ -128,6 +128,7 @@ impl Volume {
             bytes: Some((1 + application as u64 % 97) * MB),
             bytes_done: 0,
             lease_ns: None,
+            host: None,
         };
         self.scheduler.report(id, &report, self.now_ns);
     }

@@ -28,6 +28,9 @@ pub struct PhaseProcess {
     pub incarnation: Incarnation,
     /// Its number, as it says.
     pub pid: u32,
+    /// The time at which it began, in ticks since the machine's start, as it says; 0 if it does not
+    /// know.
+    pub start_ticks: u64,
     /// The owner of its file.
     pub uid: u32,
     /// The name of its application.

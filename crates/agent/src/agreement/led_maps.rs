@@ -6,7 +6,7 @@ mod load;
 mod saved;
 mod scale;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barograph_control::{
@@ -343,6 +343,7 @@ impl LedMaps {
             return;
         };
         let before = map.order.clone();
+        let (mut members, mut servers) = (BTreeSet::new(), BTreeSet::new());
         for output in outputs {
             match output {
                 ControllerOutput::Save(record) => {
@@ -352,20 +353,34 @@ impl LedMaps {
                     let save = MapOutput::Save(Some(key.clone()), saved_key, text);
                     self.outputs.push(save);
                 }
-                ControllerOutput::ToMember(_, message) | ControllerOutput::ToServer(_, message) => {
+                ControllerOutput::ToMember(member, message) => {
                     map.tell(&message.what);
+                    members.insert(member);
+                }
+                ControllerOutput::ToServer(server, message) => {
+                    map.tell(&message.what);
+                    servers.insert(server);
                 }
                 ControllerOutput::Ended(end) => map.end(&end, &self.control, now_ns),
             }
         }
-        if map.controller.is_idle() && map.order.epoch == 0 {
-            // Without members nobody was told of what holds.
-            map.tell(&ControllerWord::Switch {
-                map: map.controller.record().map.clone(),
-            });
+        if map.controller.is_saved() && map.order.epoch == 0 {
+            // Without members nobody was told of what holds. A leader that takes a committed change
+            // over tells what the one before it did: without the map, nodes would not hear of the
+            // fence either.
+            let record = map.controller.record().clone();
+            map.tell(&ControllerWord::Switch { map: record.map });
+            if let Some(change) = record.change {
+                let epoch = change.map.epoch;
+                map.tell(&ControllerWord::Prepare { epoch });
+            }
         }
-        if map.order != before {
-            let nodes = map.nodes.keys().cloned().collect();
+        // What is said again has changed nothing, and the words before may have been lost.
+        let nodes: Vec<String> = match map.order == before {
+            true => map.nodes_of(&members, &servers),
+            false => map.nodes.keys().cloned().collect(),
+        };
+        if !nodes.is_empty() {
             self.outputs.push(MapOutput::Tell(key.clone(), nodes));
         }
     }

@@ -142,6 +142,7 @@ impl Cluster {
         let process = PhaseProcess {
             incarnation: Incarnation([process; 16]),
             pid: process.into(),
+            start_ticks: 1,
             uid: 1_000,
             application: application.into(),
             job: "7".into(),

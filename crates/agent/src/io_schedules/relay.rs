@@ -202,6 +202,7 @@ impl IoSchedules {
                 bytes: said.bytes,
                 done: said.bytes_done,
                 lease_ns: said.lease_ns,
+                host: said.host.map(process_text),
             });
             batch.of.push((*id, *said));
         }
@@ -327,6 +328,7 @@ impl IoSchedules {
             bytes: word.bytes,
             bytes_done: word.done,
             lease_ns: word.lease_ns,
+            host: word.host.as_deref().and_then(process_of),
         };
         let phase = word.phase;
         let id = MemberId { process, phase };

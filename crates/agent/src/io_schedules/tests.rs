@@ -37,6 +37,7 @@ fn process(number: u8, application: &str, job: &str) -> PhaseProcess {
     PhaseProcess {
         incarnation: Incarnation([number; 16]),
         pid: number.into(),
+        start_ticks: 1,
         uid: 1_000,
         application: application.into(),
         job: job.into(),
@@ -119,6 +120,56 @@ fn ranks_of_a_job_go_together_and_others_wait() {
     schedules.step();
     schedules.step();
     assert_eq!(schedules.events.kinds(), ["io.alone"], "told once");
+}
+
+#[test]
+fn a_process_with_two_files_does_not_wait_for_itself() {
+    let schedules = schedules(&[("scratch", "/scratch")]);
+    let of_one = |number, application| PhaseProcess {
+        pid: 7,
+        ..process(number, application, "")
+    };
+    let waits = [report("scratch", 1, PhaseStage::Waiting)];
+    schedules.report(&of_one(1, "preloaded"), &waits);
+    schedules.report(&process(3, "other", ""), &waits);
+    schedules.report(&of_one(2, "program"), &waits);
+    // Files of another user, of a process before it and of one that began at an unknown time are
+    // of others, whatever they say.
+    let stranger = PhaseProcess {
+        uid: 2_000,
+        ..of_one(4, "stranger")
+    };
+    let before = PhaseProcess {
+        start_ticks: 2,
+        ..of_one(5, "before")
+    };
+    let unknown = PhaseProcess {
+        start_ticks: 0,
+        ..of_one(6, "unknown")
+    };
+    for other in [&stranger, &before, &unknown] {
+        schedules.report(other, &waits);
+    }
+    let mut answers = told(&schedules);
+    answers.sort_unstable_by_key(|(number, _)| *number);
+    let expected = [(1, GO), (2, GO), (3, WAIT), (4, WAIT), (5, WAIT), (6, WAIT)];
+    assert_eq!(answers, expected);
+    // The next phase of the preloaded library begins while the program's goes on.
+    let ends = [report("scratch", 1, PhaseStage::Ended)];
+    schedules.report(&of_one(1, "preloaded"), &ends);
+    let next = [report("scratch", 2, PhaseStage::Waiting)];
+    schedules.report(&of_one(1, "preloaded"), &next);
+    assert_eq!(told(&schedules), [(1, GO)]);
+    // When both are gone nothing is kept of them.
+    for number in [1, 2] {
+        schedules.leave(Incarnation([number; 16]));
+    }
+    assert_eq!(told(&schedules), [(3, GO)]);
+    for number in [3, 4, 5, 6] {
+        schedules.leave(Incarnation([number; 16]));
+    }
+    let hosts = format!("{:?}", schedules.desk().hosts);
+    assert_eq!(hosts, "Hosts { files: {}, hosts: {} }");
 }
 
 #[test]

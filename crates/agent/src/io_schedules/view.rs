@@ -139,6 +139,7 @@ fn would(mut copy: VolumeScheduler, bandwidth: f64, asker: &RequestSender, now_n
         bytes: Some(bandwidth as u64),
         bytes_done: 0,
         lease_ns: None,
+        host: None,
     };
     copy.report(NOBODY, &report, now_ns);
     copy.step(now_ns);

@@ -230,6 +230,7 @@ impl Volume {
             bytes: Some(1_000_000_000),
             bytes_done: 0,
             lease_ns: None,
+            host: None,
         };
         self.scheduler.report(id, &report, self.now_ns);
     }

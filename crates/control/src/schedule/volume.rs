@@ -9,12 +9,16 @@
 //! Each report of a process is what holds from then on, so one that is doubled, or that a restarted
 //! agent hears first, does no harm.
 
+mod ended;
+mod hosts;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
     BeginRefusal, IoPhase, IoScheduler, PhaseBegin, PhaseState, SchedulerConfig, SchedulerCounts,
     TakeBackRefusal,
 };
+pub use ended::EndedPhase;
 
 /// A phase of I/O of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +60,9 @@ pub struct MemberReport {
     /// The time in ns after which it has ended if nothing more is heard of it; `None` for the lease
     /// of the scheduler. It is for processes that do not know themselves when they end.
     pub lease_ns: Option<i64>,
+    /// A number that all phases of this process have in common, if it has several files and so
+    /// several numbers: that of one of them.
+    pub host: Option<u128>,
 }
 
 /// The answer to a process.
@@ -87,34 +94,10 @@ pub struct VolumePhase<'a> {
     pub is_alone: bool,
 }
 
-/// A phase of an application that is over.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EndedPhase {
-    /// The number of the phase in its volume.
-    pub id: u64,
-    /// Its application.
-    pub application: u64,
-    /// Its user.
-    pub user: u32,
-    /// The time at which it began, in ns on the caller's clock.
-    pub begun_ns: i64,
-    /// The time at which it first had a grant, or went on without one; `None` if it never did.
-    pub started_ns: Option<i64>,
-    /// The time at which it was over.
-    pub ended_ns: i64,
-    /// The bytes that it had declared.
-    pub bytes: Option<u64>,
-    /// The bytes that it has read and written.
-    pub bytes_done: u64,
-    /// Whether a process of it did I/O without a grant.
-    pub was_alone: bool,
-    /// Whether nothing was heard of it any more.
-    pub has_expired: bool,
-}
-
 #[derive(Clone, Debug)]
 struct Member {
     user: u32,
+    host: Option<u128>,
     phase: u64,
     bytes_done: u64,
     answered: Option<MemberAnswer>,
@@ -132,14 +115,13 @@ struct Group {
     members: BTreeSet<MemberId>,
     /// The bytes of all members, also of those that have ended.
     bytes_done: u64,
+    /// Of processes with several files: by the host and the file.
+    done_of_hosts: BTreeMap<(u128, u128), u64>,
     is_alone: bool,
     begun_ns: i64,
     bytes: Option<u64>,
     started_ns: Option<i64>,
 }
-
-/// Most phases that are over and are remembered.
-const ENDED_MAX: usize = 256;
 
 /// The scheduler of a volume.
 #[derive(Clone, Debug)]
@@ -325,7 +307,7 @@ impl VolumeScheduler {
             Some(VolumePhase {
                 phase: self.scheduler.phase(*id)?,
                 user: group.key.0,
-                members: group.members.len(),
+                members: self.processes_of(group),
                 state: self.scheduler.state(*id),
                 is_alone: group.is_alone,
             })
@@ -349,12 +331,13 @@ impl VolumeScheduler {
             return Err(refusal);
         }
         let key = (report.user, report.application);
-        let phase = match self.open.get(&key) {
+        let joined = self.phase_of_host(id, report);
+        let phase = match joined.or_else(|| self.open.get(&key).copied()) {
             Some(phase) => {
                 if let Some(bytes) = report.bytes {
-                    self.scheduler.declare_more(*phase, bytes);
+                    self.scheduler.declare_more(phase, bytes);
                 }
-                *phase
+                phase
             }
             None => {
                 let begin = PhaseBegin {
@@ -370,6 +353,7 @@ impl VolumeScheduler {
                     key,
                     members: BTreeSet::new(),
                     bytes_done: 0,
+                    done_of_hosts: BTreeMap::new(),
                     is_alone: false,
                     begun_ns: now_ns,
                     bytes: None,
@@ -386,6 +370,7 @@ impl VolumeScheduler {
         }
         let member = Member {
             user: report.user,
+            host: report.host,
             phase,
             bytes_done: 0,
             answered: None,
@@ -405,6 +390,7 @@ impl VolumeScheduler {
         };
         let more = report.bytes_done.saturating_sub(member.bytes_done);
         member.bytes_done = member.bytes_done.saturating_add(more);
+        member.host = report.host;
         let phase = member.phase;
         let lease_ns = report.lease_ns.map(|lease_ns| lease_ns.max(0));
         let lapses_ns = lease_ns.map(|lease_ns| now_ns.saturating_add(lease_ns));
@@ -432,7 +418,7 @@ impl VolumeScheduler {
             return;
         };
         group.is_alone |= is_alone;
-        group.bytes_done = group.bytes_done.saturating_add(more);
+        group.add(id.process, report.host, more);
         let done = group.bytes_done;
         self.scheduler.renew(phase, done, is_alone, now_ns);
     }
@@ -449,7 +435,7 @@ impl VolumeScheduler {
         let member = self.forget(id)?;
         let group = self.groups.get_mut(&member.phase)?;
         let more = bytes_done.saturating_sub(member.bytes_done);
-        group.bytes_done = group.bytes_done.saturating_add(more);
+        group.add(id.process, member.host, more);
         group.members.remove(&id);
         let (key, done, is_empty) = (group.key, group.bytes_done, group.members.is_empty());
         // Who begins from now on belongs to the next phase.
@@ -496,48 +482,6 @@ impl VolumeScheduler {
             }
         }
         Some(member)
-    }
-
-    /// Forgets a phase, and remembers that it was.
-    fn close(&mut self, id: u64, has_expired: bool, now_ns: i64) {
-        let Some(group) = self.groups.remove(&id) else {
-            return;
-        };
-        if self.open.get(&group.key) == Some(&id) {
-            self.open.remove(&group.key);
-        }
-        if self.ended.len() >= ENDED_MAX {
-            self.forget_ended();
-        }
-        let (user, application) = group.key;
-        self.ended.push_back(EndedPhase {
-            id,
-            application,
-            user,
-            begun_ns: group.begun_ns,
-            started_ns: group.started_ns,
-            ended_ns: now_ns,
-            bytes: group.bytes,
-            bytes_done: group.bytes_done,
-            was_alone: group.is_alone,
-            has_expired,
-        });
-    }
-
-    /// Forgets the oldest phase that is over of the user that has the most of them.
-    fn forget_ended(&mut self) {
-        let mut of_users: BTreeMap<u32, usize> = BTreeMap::new();
-        for phase in &self.ended {
-            *of_users.entry(phase.user).or_default() += 1;
-        }
-        let most = of_users.into_iter().max_by_key(|(_, count)| *count);
-        let oldest = self
-            .ended
-            .iter()
-            .position(|phase| most.is_some_and(|(user, _)| user == phase.user));
-        if let Some(oldest) = oldest {
-            self.ended.remove(oldest);
-        }
     }
 
     /// Forgets a phase whose lease was over.

@@ -246,6 +246,7 @@ fn the_processes_of_a_volume_have_the_users_of_their_reports() {
             bytes: Some(1_000_000),
             bytes_done: 0,
             lease_ns: None,
+            host: None,
         };
         volume.report(id(process), &report, now_ns);
         volume.step(now_ns);

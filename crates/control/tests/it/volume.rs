@@ -63,6 +63,7 @@ fn report(application: u64, stage: MemberStage) -> MemberReport {
         bytes: Some(5 * MB),
         bytes_done: 0,
         lease_ns: None,
+        host: None,
     }
 }
 
@@ -101,6 +102,47 @@ fn ranks_of_one_application_go_together_and_others_wait() {
         .collect();
     let first = (0, Some(0), 4 * S, Some(10 * MB));
     assert_eq!(ended, [first, (S, Some(4 * S), 5 * S, Some(5 * MB))]);
+}
+
+#[test]
+fn a_process_with_two_files_joins_its_own_phase_and_its_bytes_count_once() {
+    let mut volume = volume(SchedulePolicy::Fcfs);
+    let of = |application, stage, bytes_done, host| MemberReport {
+        bytes_done,
+        host,
+        ..report(application, stage)
+    };
+    let (waits, goes, ends) = (
+        MemberStage::Waiting,
+        MemberStage::Granted,
+        MemberStage::Ended,
+    );
+    // Two ranks, of which one ends: others of the application belong to the next phase.
+    volume.report(id(1, 1), &of(1, waits, 0, None), 0);
+    volume.report(id(2, 1), &of(1, waits, 0, None), 0);
+    volume.report(id(9, 1), &of(9, waits, 0, None), 0);
+    volume.report(id(1, 1), &of(1, goes, 2 * MB, None), S);
+    volume.report(id(2, 1), &of(1, ends, 0, None), S);
+    volume.take_answers();
+    volume.report(id(3, 1), &of(2, waits, 0, Some(1)), S);
+    volume.report(id(4, 1), &of(1, waits, 0, None), S);
+    let answers = volume.take_answers();
+    assert_eq!(answers, [(id(3, 1), GO), (id(4, 1), MemberAnswer::Wait)]);
+    assert_eq!(volume.phases().next().map(|it| it.members), Some(1));
+    // Both count the same bytes, one of them a little more.
+    volume.report(id(3, 1), &of(2, goes, MB, Some(1)), 2 * S);
+    volume.report(id(1, 1), &of(1, goes, 3 * MB, Some(1)), 2 * S);
+    volume.report(id(3, 1), &of(2, ends, 4 * MB, Some(1)), 2 * S);
+    volume.report(id(1, 1), &of(1, ends, 3 * MB, Some(1)), 2 * S);
+    assert_eq!(volume.take_answers(), [(id(9, 1), GO)]);
+    assert_eq!(volume.ended().next().map(|it| it.bytes_done), Some(4 * MB));
+    // One of another user is none of it.
+    let stranger = MemberReport {
+        user: 2_000,
+        ..of(7, waits, 0, Some(9))
+    };
+    volume.report(id(7, 1), &stranger, 3 * S);
+    assert_eq!(volume.take_answers(), [(id(7, 1), MemberAnswer::Wait)]);
 }
 
 #[test]
@@ -253,6 +295,7 @@ proptest! {
                 Some(stage) => {
                     let said = MemberReport {
                         lease_ns: (process == 0).then_some(2 * S),
+                        host: (process < 2 && phase > 0).then_some(1),
                         ..report(application, *stage)
                     };
                     volume.report(id(process, phase), &said, now_ns);

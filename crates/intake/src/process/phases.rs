@@ -21,6 +21,7 @@ impl PublishingProcess {
         PhaseProcess {
             incarnation: self.file.incarnation(),
             pid: self.file.pid(),
+            start_ticks: self.file.start_ticks(),
             uid: self.uid(),
             application: self.application.clone(),
             job: job.map_or_else(String::new, |(_, job)| job.clone()),

@@ -208,6 +208,12 @@ impl IngestFile {
         self.pid
     }
 
+    /// Time at which the writer's process began, in ticks since the machine's start, as written in
+    /// the file; 0 if it is not known.
+    pub fn start_ticks(&self) -> u64 {
+        self.start_ticks
+    }
+
     /// Time of creation, ns since the epoch, as written in the file.
     pub fn created_ns(&self) -> i64 {
         self.created_ns

@@ -138,6 +138,23 @@ impl LedMap {
         }
     }
 
+    /// The nodes that are these members, or have these servers.
+    pub(super) fn nodes_of(
+        &self,
+        members: &BTreeSet<ProcessId>,
+        servers: &BTreeSet<ProcessId>,
+    ) -> Vec<String> {
+        let of_servers = servers.iter().filter_map(|server| {
+            let (_, node) = self.servers.get(&u32::try_from(*server).ok()?)?;
+            Some(node)
+        });
+        let of_servers: BTreeSet<&String> = of_servers.collect();
+        let nodes = self.nodes.iter();
+        let nodes =
+            nodes.filter(|(node, of)| members.contains(&of.number) || of_servers.contains(node));
+        nodes.map(|(node, _)| node.clone()).collect()
+    }
+
     /// What holds for all nodes, from a word to one of them.
     pub(super) fn tell(&mut self, word: &ControllerWord) {
         match word {

@@ -4,7 +4,7 @@
 mod removal;
 mod scale;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use barograph_intake::{MapDesk as _, MapReport, MapRole, MapSample, PhaseProcess};
 use barograph_stream::Incarnation;
@@ -124,6 +124,7 @@ impl Program {
         let process = PhaseProcess {
             incarnation: Incarnation([self.process; 16]),
             pid: self.process.into(),
+            start_ticks: 1,
             uid: USER,
             application: "solver".into(),
             job: "7".into(),
@@ -244,6 +245,28 @@ fn operations_that_run_are_waited_for_and_one_that_never_ends_aborts_the_change(
 }
 
 #[test]
+fn what_nodes_are_told_is_said_again_until_it_is_done() {
+    // The words to a node are lost at some time, and nothing changes there by itself.
+    for lost_ms in (0..100).step_by(10) {
+        let (mut cluster, mut programs) = start();
+        programs.of(2).running = 1;
+        assert_eq!(change(&mut cluster, &mut programs, remove(2)), Ok(2));
+        programs.of(2).running = 0;
+        programs.of(2).report(&cluster);
+        cluster.run(lost_ms);
+        cluster.cut_off.insert(3);
+        programs.run(&mut cluster, 400);
+        cluster.cut_off.clear();
+        programs.run(&mut cluster, 1_500);
+        let epochs = programs.epochs();
+        assert!(
+            epochs.values().all(|epoch| *epoch == 2),
+            "{lost_ms}: {epochs:?}"
+        );
+    }
+}
+
+#[test]
 fn the_next_leader_knows_the_map_and_ends_the_change() {
     let (mut cluster, mut programs) = start();
     programs.of(2).running = 1;
@@ -261,6 +284,27 @@ fn the_next_leader_knows_the_map_and_ends_the_change() {
     assert_eq!(change(&mut cluster, &mut programs, remove(0)), Ok(3));
     programs.run(&mut cluster, 1_000);
     assert!(programs.epochs().values().all(|epoch| *epoch == 3));
+}
+
+#[test]
+fn a_leader_that_is_lost_at_any_time_of_a_change_leaves_none_behind() {
+    for lost_ms in (0..100).step_by(10) {
+        let (mut cluster, mut programs) = start();
+        programs.of(2).running = 1;
+        assert_eq!(change(&mut cluster, &mut programs, remove(2)), Ok(2));
+        programs.of(2).running = 0;
+        programs.of(2).report(&cluster);
+        cluster.run(lost_ms);
+        // No node with programs begins anew, so none of them asks for the map.
+        let led = cluster.leader(4).unwrap();
+        let leader = cluster.nodes.iter().position(|it| it.name == led).unwrap();
+        cluster.nodes[leader].agent = None;
+        programs.run(&mut cluster, 8_000);
+        let epochs: BTreeSet<u64> = programs.epochs().into_values().collect();
+        assert_eq!(epochs.len(), 1, "{lost_ms}: all use one map");
+        let next = change(&mut cluster, &mut programs, remove(0));
+        assert_eq!(next, Ok(3), "{lost_ms}: nothing is under way");
+    }
 }
 
 #[test]
