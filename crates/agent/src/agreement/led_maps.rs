@@ -323,8 +323,9 @@ impl LedMaps {
                 ControllerOutput::Ended(end) => map.end(&end, now_ns),
             }
         }
-        if map.controller.is_idle() && map.order.epoch == 0 {
-            // Without members nobody was told of what holds.
+        if map.controller.is_saved() && map.order.epoch == 0 {
+            // Without members nobody was told of what holds, and what a leader before this one has
+            // committed is fenced before it holds.
             map.tell(&ControllerWord::Switch {
                 map: map.controller.record().map.clone(),
             });

@@ -158,6 +158,11 @@ impl EpochController {
         self.stage == Stage::Idle
     }
 
+    /// Whether the store has the record: only what is saved is told.
+    pub fn is_saved(&self) -> bool {
+        !matches!(self.stage, Stage::Saving(_) | Stage::Deposed)
+    }
+
     /// The time of the next [`Self::tick`]; `None` if there is nothing to wait for.
     pub fn next_ns(&self) -> Option<i64> {
         match &self.stage {
@@ -234,9 +239,7 @@ impl EpochController {
             if *epoch >= self.record.map.epoch {
                 self.behind.remove(&member);
             }
-            // Only what is saved is told.
-            let is_saved = !matches!(self.stage, Stage::Saving(_) | Stage::Deposed);
-            if is_saved && *epoch < self.record.map.epoch {
+            if self.is_saved() && *epoch < self.record.map.epoch {
                 let map = self.record.map.clone();
                 return vec![self.to_member(member, ControllerWord::Switch { map })];
             }
