@@ -1,8 +1,9 @@
 //! Server maps on this node: the desk at which programs report how they use them, and what is
 //! relayed of that to the leader, whose words go to the programs (docs/design/0012-agreement.md).
 //!
-//! The desk never waits. A node is one member of a map, whatever number of its processes are; it
-//! says that it has drained when none of them runs an operation of an epoch before.
+//! The desk never waits. A node is one member of a map, whatever number of its processes are. When
+//! it has drained, and which servers may be told a fence, is decided by [`EpochNode`], which is
+//! checked in `crates/control`; here are the words of programs and leaders, and bounds.
 
 mod document;
 mod map_control;
@@ -11,6 +12,7 @@ mod relay;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use barograph_control::{EpochNode, EpochUse, EpochUseId, NodeTell, NodeWord, ProcessId};
 use barograph_intake::{
     IntakeBell, MapDesk, MapOutcome, MapReport, MapRole, MapSample, PhaseProcess,
 };
@@ -30,50 +32,15 @@ const MAPS_OF_USER_MAX: usize = 32;
 /// Most samples of servers that wait to be relayed; those beyond are left out.
 const SAMPLES_MAX: usize = 1_024;
 
-/// A use of a map: the process, and its slot.
-type UseId = (u128, u8);
-
-/// What a process is for a map, as of its newest report.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum MapUse {
-    Member {
-        running: u64,
-        refused: u64,
-        declared: ServerSet,
-    },
-    Server {
-        number: u32,
-        oldest_epoch: Option<u64>,
-        /// Whether the leader knows of this process: only then it is told a fence.
-        is_known: bool,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Used {
-    of: MapUse,
-    /// The newest words that had been written before it was read.
-    seen: u64,
-    /// The newest words that it was told.
-    told: u64,
-    /// Operations that it has ended so far.
-    ended: u64,
-}
-
 /// A map as this node knows it.
 #[derive(Debug, Default)]
 struct NodeMap {
-    /// What the leader says; `None` before it has said anything.
-    words: Option<MapWords>,
-    /// The number of these words, and of the first ones with this prepared epoch and this fence.
-    number: u64,
-    prepared: u64,
-    fenced: u64,
-    uses: BTreeMap<UseId, Used>,
-    /// Servers whose process has certainly ended, with its number.
-    gone: BTreeMap<u32, u128>,
+    node: EpochNode,
+    /// The servers that the programs of members have declared.
+    declared: BTreeMap<EpochUseId, ServerSet>,
     samples: Vec<(u32, MapSample)>,
-    /// Operations of members that have ended since this agent knows of the map.
+    /// Operations that each member has ended, and all since this agent knows of the map.
+    ended: BTreeMap<EpochUseId, u64>,
     operations: u64,
     /// The monotonic time at which the leader was told of them last.
     counted_ns: i64,
@@ -86,6 +53,8 @@ struct NodeMap {
 struct Maps {
     maps: BTreeMap<MapKey, NodeMap>,
     outcomes: Vec<MapOutcome>,
+    /// The map of which the leader was told again last, though it has heard it.
+    repeated: MapKey,
     /// Uses that are told that nobody keeps their map, since there are too many.
     refused: u64,
 }
@@ -188,7 +157,10 @@ impl Maps {
     /// Takes in a report; returns whether the leader may have to know.
     fn report(&mut self, process: &PhaseProcess, report: &MapReport) -> bool {
         let key = (process.uid, report.map.clone());
-        let id = (u128::from_le_bytes(process.incarnation.0), report.slot);
+        let id = EpochUseId {
+            process: u128::from_le_bytes(process.incarnation.0),
+            slot: report.slot,
+        };
         if !self.maps.contains_key(&key) {
             self.make_room(process.uid);
             let of_user = self.maps.keys().filter(|(user, _)| *user == process.uid);
@@ -205,23 +177,27 @@ impl Maps {
             }
         }
         let map = self.maps.entry(key).or_default();
-        // Words of an earlier life of the agent may have had greater numbers.
-        map.number = map.number.max(report.seen);
         if map.application.is_empty() {
             map.application.clone_from(&process.application);
         }
-        let known = map.uses.get(&id).copied();
+        let mut has_changed = false;
         let of = match &report.role {
             MapRole::Member {
                 running,
                 refused,
+                ended,
                 declared,
                 ..
-            } => MapUse::Member {
-                running: *running,
-                refused: *refused,
-                declared: *declared,
-            },
+            } => {
+                // Of a process that is new here it is not known when its operations were.
+                let before = map.ended.insert(id, *ended).unwrap_or(*ended);
+                map.operations += ended.saturating_sub(before);
+                has_changed |= map.declared.insert(id, *declared) != Some(*declared);
+                EpochUse::Member {
+                    running: *running,
+                    refused: *refused,
+                }
+            }
             MapRole::Server {
                 number,
                 oldest_epoch,
@@ -231,33 +207,43 @@ impl Maps {
                 let room = SAMPLES_MAX.saturating_sub(map.samples.len());
                 let samples = samples.iter().take(room);
                 map.samples.extend(samples.map(|sample| (*number, *sample)));
-                map.gone.remove(number);
-                let is_known = known
-                    .is_some_and(|known| matches!(known.of, MapUse::Server { is_known: true, .. }));
-                MapUse::Server {
-                    number: *number,
+                EpochUse::Server {
+                    number: ProcessId::from(*number),
                     oldest_epoch: *oldest_epoch,
-                    is_known,
                 }
             }
         };
-        let ended = match &report.role {
-            MapRole::Member { ended, .. } => *ended,
-            MapRole::Server { .. } => 0,
+        let output = map.node.report(id, of, report.seen);
+        has_changed |= output.has_changed || !map.samples.is_empty();
+        self.tell(output.tell);
+        has_changed
+    }
+
+    /// Has programs told what is newest.
+    fn tell(&mut self, tell: Option<NodeTell>) {
+        let Some(NodeTell {
+            number,
+            order,
+            uses,
+        }) = tell
+        else {
+            return;
         };
-        let used = Used {
-            of,
-            seen: report.seen,
-            told: known.map_or(0, |known| known.told),
-            ended,
+        let servers = order.map.servers.iter();
+        let servers = servers.filter_map(|it| u32::try_from(*it).ok());
+        let words = MapWords {
+            state: MapState::Told,
+            prepare: order.prepare,
+            epoch: order.map.epoch,
+            fence: order.fence,
+            servers: servers.collect(),
         };
-        // Of a process that is new here it is not known when its operations were.
-        let before = known.map_or(ended, |known| known.ended);
-        map.operations += ended.saturating_sub(before);
-        map.uses.insert(id, used);
-        map.tell(id, &mut self.outcomes);
-        let is_same = known.is_some_and(|known| Used { ended, ..known } == used);
-        !is_same || !map.samples.is_empty()
+        self.outcomes.extend(uses.iter().map(|id| MapOutcome {
+            incarnation: Incarnation(id.process.to_le_bytes()),
+            slot: id.slot,
+            number,
+            words,
+        }));
     }
 
     /// Forgets maps that no process here uses, if there is no room for another one of a user. What
@@ -267,7 +253,7 @@ impl Maps {
         let (is_full, user_is_full) = (self.maps.len() >= MAPS_MAX, of_user >= MAPS_OF_USER_MAX);
         if is_full || user_is_full {
             self.maps
-                .retain(|(of, _), map| !map.uses.is_empty() || !(is_full || *of == user));
+                .retain(|(of, _), map| map.node.has_uses() || !(is_full || *of == user));
         }
     }
 
@@ -275,142 +261,44 @@ impl Maps {
     fn leave(&mut self, process: u128, is_certain: bool) -> bool {
         let mut has_changed = false;
         for map in self.maps.values_mut() {
-            let of_process = map.uses.range((process, 0)..=(process, u8::MAX));
-            let of_process: Vec<(UseId, MapUse)> =
-                of_process.map(|(id, used)| (*id, used.of)).collect();
-            for (id, of) in of_process {
-                map.uses.remove(&id);
-                has_changed = true;
-                if let (MapUse::Server { number, .. }, true) = (of, is_certain) {
-                    map.gone.insert(number, process);
-                }
-            }
+            has_changed |= map.node.leave(process, is_certain);
+            map.declared.retain(|id, _| id.process != process);
+            map.ended.retain(|id, _| id.process != process);
         }
         has_changed
     }
 }
 
 impl NodeMap {
-    /// Tells a use the newest words, if there are any that it was not told. A server is told a
-    /// fence when the leader knows of it: from then on no change is made without it.
-    fn tell(&mut self, id: UseId, outcomes: &mut Vec<MapOutcome>) {
-        let (Some(words), Some(used)) = (self.words, self.uses.get_mut(&id)) else {
-            return;
-        };
-        let is_awaited = matches!(
-            used.of,
-            MapUse::Server {
-                is_known: false,
-                ..
-            }
-        );
-        if is_awaited || used.told >= self.number {
-            return;
-        }
-        used.told = self.number;
-        outcomes.push(MapOutcome {
-            incarnation: Incarnation(id.0.to_le_bytes()),
-            slot: id.1,
-            number: self.number,
-            words,
-        });
-    }
-
-    fn tell_all(&mut self, outcomes: &mut Vec<MapOutcome>) {
-        let ids: Vec<UseId> = self.uses.keys().copied().collect();
-        for id in ids {
-            self.tell(id, outcomes);
-        }
-    }
-
-    /// Takes in what the leader says; returns whether that is new.
-    fn order(&mut self, words: MapWords) -> bool {
-        if self.words == Some(words) {
-            return false;
-        }
-        self.number += 1;
-        let before = self.words.unwrap_or(MapWords::OFF);
-        if words.prepare != before.prepare {
-            self.prepared = self.number;
-        }
-        if words.fence != before.fence || self.words.is_none() {
-            self.fenced = self.number;
-        }
-        self.words = Some(words);
-        true
-    }
-
     /// What the leader is to know.
-    fn word(&self, key: &MapKey) -> MapWord {
-        let (mut members, mut running_sum, mut behind, mut most_refused) = (0, 0, false, 0);
-        let mut all_declared = ServerSet::EMPTY;
-        let mut servers = Vec::new();
-        let words = self.words.unwrap_or(MapWords::OFF);
-        for (id, used) in &self.uses {
-            match used.of {
-                MapUse::Member {
-                    running,
-                    refused,
-                    declared,
-                    ..
-                } => {
-                    members += 1;
-                    running_sum += running;
-                    behind |= used.seen < self.prepared;
-                    most_refused = most_refused.max(refused);
-                    declared.iter().for_each(|server| {
-                        all_declared.insert(server);
-                    });
-                }
-                MapUse::Server {
-                    number,
-                    oldest_epoch,
-                    is_known,
-                } => {
-                    // The counts were read after the fence had been written, and none before it
-                    // runs.
-                    let is_fenced = is_known
-                        && used.seen >= self.fenced
-                        && self.words.is_some()
-                        && oldest_epoch.is_none_or(|oldest| oldest >= words.fence);
-                    servers.push(ServerWord {
-                        number,
-                        process: process_text(id.0),
-                        fence: if is_fenced { words.fence } else { 0 },
-                    });
-                }
-            }
-        }
-        let is_drained = words.prepare > words.epoch && !behind && running_sum == 0;
-        let gone = self.gone.iter();
-        MapWord {
+    fn word(&self, key: &MapKey) -> (MapWord, NodeWord) {
+        let said = self.node.word();
+        let declared = self.declared.values().flat_map(ServerSet::iter).collect();
+        let number = |it: ProcessId| u32::try_from(it).unwrap_or(u32::MAX);
+        let servers = said.servers.iter().map(|server| ServerWord {
+            number: number(server.number),
+            process: process_text(server.process),
+            fence: server.fence,
+        });
+        let gone = said.gone.iter();
+        let word = MapWord {
             user: key.0,
             name: key.1.clone(),
             application: self.application.clone(),
-            members,
-            running: running_sum,
-            epoch: words.epoch,
-            prepared: if behind { 0 } else { words.prepare },
-            is_drained,
-            refused: most_refused,
-            declared: servers_text(&all_declared),
+            members: said.members,
+            running: said.running,
+            epoch: said.epoch,
+            prepared: said.prepared,
+            is_drained: said.is_drained,
+            refused: said.refused,
+            declared: servers_text(&declared),
             operations: self.operations,
-            servers,
+            servers: servers.collect(),
             gone: gone
-                .map(|(number, process)| (*number, process_text(*process)))
+                .map(|(of, process)| (number(*of), process_text(*process)))
                 .collect(),
             samples: Vec::new(),
-        }
-    }
-}
-
-/// The words of a map that is kept.
-pub(crate) fn told_words(prepare: u64, epoch: u64, fence: u64, servers: ServerSet) -> MapWords {
-    MapWords {
-        state: MapState::Told,
-        prepare,
-        epoch,
-        fence,
-        servers,
+        };
+        (word, said)
     }
 }

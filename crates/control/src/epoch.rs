@@ -1,8 +1,8 @@
 //! Epochs: versions of a map of servers on which many processes agree, so that a server can be
 //! added or taken out while they do I/O (CLARISSE's slides, "Scale-down protocol").
 //!
-//! Five roles, each a state machine without I/O: it is given messages and the time, and returns
-//! what is to be sent and saved.
+//! Five roles, each a state machine without I/O: it is given messages, counts and the time, and
+//! returns what is to be sent and saved.
 //!
 //! * The **controller** ([`EpochController`]) changes the map. It prepares the change, waits until
 //!   all members have ended their operations of the old epoch, commits, fences the servers, and
@@ -10,8 +10,8 @@
 //! * A **member** ([`EpochMember`]) does I/O. It suspends operations of the next epoch. If it hears
 //!   nothing for a stated time, it goes on in the old epoch, so that no I/O waits for a controller
 //!   that was lost before it has committed the change.
-//! * A **node controller** ([`EpochNode`]) answers for the members of its node, where there are too
-//!   many for one controller. It may be left out.
+//! * A **node controller** ([`EpochNode`]) answers for the members and servers of its node, which
+//!   count their operations in memory that it reads: it is one member to the controller.
 //! * A **server** ([`EpochServer`]) refuses operations of epochs before its fence, whoever sends
 //!   them: so a member that nobody could reach does no harm.
 //! * The **store** keeps the controller's [`EpochRecord`]. A controller claims a higher term than
@@ -35,7 +35,9 @@ use std::collections::BTreeSet;
 pub use controller::{ChangeEnd, ChangeRefusal, ControllerOutput, EpochController, EpochTimes};
 pub use dataset::DatasetMap;
 pub use member::{EpochMember, MemberOutput, OperationStart};
-pub use node::{EpochNode, NodeOutput, NodeTimes};
+pub use node::{
+    EpochNode, EpochOrder, EpochUse, EpochUseId, NodeOutput, NodeServer, NodeTell, NodeWord,
+};
 pub use server::EpochServer;
 pub use told::{EpochStart, ServerAnswer, ToldEpochs};
 

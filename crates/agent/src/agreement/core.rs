@@ -131,11 +131,13 @@ impl AgreementCore {
             maps: Arc::clone(maps),
             relay: NodeRelay {
                 life,
-                sequence: 0,
+                // Above those of earlier lives: what a leader has heard of them is none of these.
+                sequence: life,
                 leader: None,
                 begins: true,
                 in_flight: None,
                 reported_ns: i64::MIN,
+                repeated_ns: i64::MIN,
                 asked_ns: i64::MIN,
                 leader_ns: now_ns,
                 heard_ns: None,

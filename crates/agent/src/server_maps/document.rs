@@ -7,7 +7,7 @@ use barograph_stream::{
     MAP_SERVERS_DOCUMENT, MapServersRow, RunDir, SERVER_MAPS_DOCUMENT, ServerMapsRow, user_name,
 };
 
-use super::{MapUse, NodeMap, ServerMaps};
+use super::{NodeMap, ServerMaps};
 use crate::controller_words::{LedMapRow, MapKey};
 use crate::reader_documents::ReaderDocuments;
 
@@ -114,30 +114,32 @@ fn led_row(row: &LedMapRow, user: String, ts: impl Fn(i64) -> i64) -> ServerMaps
 
 /// The row of a map that programs of this node use, and which another node keeps.
 fn node_row(key: &MapKey, map: &NodeMap) -> ServerMapsRow {
-    let members = map.uses.values().filter_map(|used| match used.of {
-        MapUse::Member { running, .. } => Some(running),
-        MapUse::Server { .. } => None,
-    });
-    let running: Vec<u64> = members.collect();
-    let words = map.words;
-    let prepare = words.map(|it| it.prepare).filter(|it| *it > 0);
+    let said = map.node.word();
+    let order = map.node.order();
+    let next_epoch = order.map(|it| it.prepare).filter(|it| *it > said.epoch);
+    let servers = order.map(|order| order.map.servers.iter());
+    let servers = servers.into_iter().flatten();
     ServerMapsRow {
         name: key.1.clone(),
         application: map.application.clone(),
         seen_by: "node".to_owned(),
-        epoch: words.map_or(0, |it| it.epoch),
-        next_epoch: prepare,
-        stage: match (words, prepare) {
+        epoch: said.epoch,
+        next_epoch,
+        stage: match (order, next_epoch) {
             (None, _) => "waits for the leader",
             (_, None) => "in force",
             _ => "waits for its members",
         }
         .to_owned(),
-        servers: words.map_or_else(Vec::new, |it| it.servers.iter().collect()),
+        servers: servers.filter_map(|it| u32::try_from(*it).ok()).collect(),
         nodes: 1,
-        members: running.len() as u64,
-        running: running.iter().sum(),
-        gone_servers: map.gone.keys().copied().collect(),
+        members: said.members,
+        running: said.running,
+        gone_servers: said
+            .gone
+            .iter()
+            .filter_map(|(it, _)| u32::try_from(*it).ok())
+            .collect(),
         ..ServerMapsRow::default()
     }
 }

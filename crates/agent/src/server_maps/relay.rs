@@ -1,9 +1,11 @@
 //! What is relayed of maps between a node and the leader.
 
-use barograph_stream::ingest::MapWords;
+use std::ops::Bound;
 
-use super::{MapUse, ServerMaps, told_words};
-use crate::controller_words::{MapKey, MapOrder, MapWord, process_text, servers_of};
+use barograph_control::{EpochOrder, NodeWord, ProcessId, ServerMap};
+
+use super::{Maps, NodeMap, ServerMaps};
+use crate::controller_words::{MapKey, MapOrder, MapWord, servers_of};
 
 /// Most maps, and samples of one map, in one report.
 const MAPS_OF_REPORT_MAX: usize = 32;
@@ -15,117 +17,145 @@ const COUNT_NS: i64 = 200_000_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MapBatch {
     pub maps: Vec<MapWord>,
+    /// The same, as the controllers of this node have said it.
+    said: Vec<(MapKey, NodeWord)>,
 }
 
-/// What programs are told of an order; `None` if it makes no sense.
-fn words_of(order: &MapOrder) -> Option<MapWords> {
+impl MapBatch {
+    fn add(&mut self, key: &MapKey, map: &mut NodeMap, (mut word, said): (MapWord, NodeWord)) {
+        let count = map.samples.len().min(SAMPLES_OF_REPORT_MAX);
+        // A report that is lost loses its samples: the detector needs no certain one.
+        let samples = map.samples.drain(..count);
+        word.samples = samples
+            .map(|(server, it)| (server, it.load, it.service_s, it.requests))
+            .collect();
+        self.maps.push(word);
+        self.said.push((key.clone(), said));
+    }
+
+    fn has(&self, key: &MapKey) -> bool {
+        self.said.iter().any(|(of, _)| of == key)
+    }
+}
+
+impl NodeMap {
+    /// Whether the leader has not heard this word. How many operations have ended is said with what
+    /// else is new, or after a while.
+    fn is_news(&self, word: &MapWord, now_ns: i64) -> bool {
+        let Some(heard) = &self.heard else {
+            return true;
+        };
+        let is_counted = heard.operations == word.operations;
+        let is_due = !is_counted && now_ns.saturating_sub(self.counted_ns) >= COUNT_NS;
+        let heard = MapWord {
+            operations: word.operations,
+            ..heard.clone()
+        };
+        is_due || heard != *word || !self.samples.is_empty()
+    }
+}
+
+/// What holds by an order; `None` if it makes no sense.
+fn order_of(order: &MapOrder) -> Option<EpochOrder> {
     let servers = servers_of(&order.servers)?;
-    Some(told_words(order.prepare, order.epoch, order.fence, servers))
+    Some(EpochOrder {
+        prepare: order.prepare,
+        fence: order.fence,
+        map: ServerMap {
+            epoch: order.epoch,
+            servers: servers.iter().map(ProcessId::from).collect(),
+        },
+    })
 }
 
 /// The side of the node's controller.
 impl ServerMaps {
-    /// What the leader has not acknowledged, as far as one report has room.
-    pub(crate) fn relay_batch(&self, now_ns: i64) -> MapBatch {
+    /// What the leader has not acknowledged, as far as one report has room. If `repeats`, also what
+    /// it has: it answers each word by what it orders, of which an earlier one may have been lost.
+    pub(crate) fn relay_batch(&self, repeats: bool, now_ns: i64) -> MapBatch {
         let mut maps = self.maps();
         let mut batch = MapBatch::default();
         for (key, map) in &mut maps.maps {
             if batch.maps.len() >= MAPS_OF_REPORT_MAX {
                 break;
             }
-            let mut word = map.word(key);
-            let is_heard = map.heard.as_ref().is_some_and(|heard| {
-                let is_counted = heard.operations == word.operations;
-                let is_due = now_ns.saturating_sub(map.counted_ns) >= COUNT_NS && !is_counted;
-                let operations = word.operations;
-                let heard = MapWord {
-                    operations,
-                    ..heard.clone()
-                };
-                heard == word && !is_due
-            });
-            if is_heard && map.samples.is_empty() {
-                continue;
+            let word = map.word(key);
+            if map.is_news(&word.0, now_ns) {
+                map.counted_ns = now_ns;
+                batch.add(key, map, word);
             }
-            map.counted_ns = now_ns;
-            let count = map.samples.len().min(SAMPLES_OF_REPORT_MAX);
-            // A report that is lost loses its samples: the detector needs no certain one.
-            let samples = map.samples.drain(..count);
-            word.samples = samples
-                .map(|(server, it)| (server, it.load, it.service_s, it.requests))
-                .collect();
-            batch.maps.push(word);
+        }
+        if repeats {
+            maps.repeat(&mut batch);
         }
         batch
     }
 
-    /// Takes in that the leader has heard a batch. Servers of which it knows now may be told what
-    /// its orders said.
-    pub(crate) fn relay_heard(&self, batch: MapBatch) {
+    /// Takes in orders of the leader of a term, and the batch of which it had heard when it gave
+    /// them.
+    pub(crate) fn relay_orders(&self, term: u64, orders: &[MapOrder], heard: Option<MapBatch>) {
         let mut maps = self.maps();
-        let maps = &mut *maps;
-        for word in batch.maps {
-            let key: MapKey = (word.user, word.name.clone());
-            let Some(map) = maps.maps.get_mut(&key) else {
-                continue;
-            };
-            for (id, used) in &mut map.uses {
-                let MapUse::Server {
-                    number, is_known, ..
-                } = &mut used.of
-                else {
-                    continue;
-                };
-                let process = process_text(id.0);
-                let mut told = word.servers.iter();
-                *is_known |= told.any(|it| it.number == *number && it.process == process);
-            }
-            map.tell_all(&mut maps.outcomes);
-            let is_over = map.uses.is_empty() && word.members == 0 && word.servers.is_empty();
-            map.heard = Some(MapWord {
-                samples: Vec::new(),
-                ..word
-            });
-            // Who is gone is remembered for leaders to come, if a server of this node was there.
-            if is_over && map.gone.is_empty() {
-                maps.maps.remove(&key);
-            }
-        }
-        self.ring_if(!maps.outcomes.is_empty());
-    }
-
-    /// A new leader is to hear of everything, and knows of no server.
-    pub(crate) fn relay_anew(&self) {
-        let mut maps = self.maps();
-        for map in maps.maps.values_mut() {
-            map.heard = None;
-            for used in map.uses.values_mut() {
-                if let MapUse::Server { is_known, .. } = &mut used.of {
-                    *is_known = false;
-                }
-            }
-        }
-    }
-
-    /// Takes in orders of the leader.
-    pub(crate) fn relay_orders(&self, orders: &[MapOrder]) {
-        let mut maps = self.maps();
-        let maps = &mut *maps;
+        let heard = heard.unwrap_or_default();
         for order in orders {
             let key: MapKey = (order.user, order.name.clone());
-            let (Some(words), Some(map)) = (words_of(order), maps.maps.get_mut(&key)) else {
+            let (Some(order), Some(map)) = (order_of(order), maps.maps.get_mut(&key)) else {
                 continue;
             };
-            if map.order(words) {
-                map.tell_all(&mut maps.outcomes);
-            }
+            let said = heard.said.iter().find(|(of, _)| *of == key);
+            let tell = map.node.hear(term, &order, said.map(|(_, said)| said));
+            maps.tell(tell);
         }
-        self.ring_if(!maps.outcomes.is_empty());
-    }
-
-    fn ring_if(&self, is_awaited: bool) {
+        for word in heard.maps {
+            maps.heard(word);
+        }
+        let is_awaited = !maps.outcomes.is_empty();
+        drop(maps);
         if let (true, Some(bell)) = (is_awaited, self.bell.get()) {
             bell.ring();
         }
+    }
+
+    /// The leader is to hear of everything again.
+    pub(crate) fn relay_anew(&self) {
+        let mut maps = self.maps();
+        maps.maps.values_mut().for_each(|map| map.heard = None);
+    }
+}
+
+impl Maps {
+    /// Adds what the leader has heard, as far as there is room: one map after the other.
+    fn repeat(&mut self, batch: &mut MapBatch) {
+        let after = (Bound::Excluded(&self.repeated), Bound::Unbounded);
+        let keys = self
+            .maps
+            .range(after)
+            .chain(self.maps.range(..=&self.repeated));
+        let keys = keys.map(|(key, _)| key).filter(|key| !batch.has(key));
+        let room = MAPS_OF_REPORT_MAX - batch.maps.len();
+        let keys: Vec<MapKey> = keys.take(room).cloned().collect();
+        for key in keys {
+            if let Some(map) = self.maps.get_mut(&key) {
+                let word = map.word(&key);
+                batch.add(&key, map, word);
+                self.repeated = key;
+            }
+        }
+    }
+
+    /// Takes in that the leader has heard a word.
+    fn heard(&mut self, word: MapWord) {
+        let key: MapKey = (word.user, word.name.clone());
+        let Some(map) = self.maps.get_mut(&key) else {
+            return;
+        };
+        // Who is gone is remembered for leaders to come, if a server of this node was there.
+        if map.node.is_unused() && word.members == 0 && word.servers.is_empty() {
+            self.maps.remove(&key);
+            return;
+        }
+        map.heard = Some(MapWord {
+            samples: Vec::new(),
+            ..word
+        });
     }
 }

@@ -5,8 +5,9 @@ use std::hint::black_box;
 
 use barograph_control::{
     AdaptiveConfig, ControllerMessage, ControllerWord, EpochController, EpochMember, EpochNode,
-    EpochRecord, EpochTimes, MemberBounds, MemberId, MemberReport, MemberStage, NodeTimes,
-    ProcessWord, SchedulePolicy, SchedulerConfig, ServerMap, VolumeScheduler,
+    EpochOrder, EpochRecord, EpochTimes, EpochUse, EpochUseId, MemberBounds, MemberId,
+    MemberReport, MemberStage, ProcessWord, SchedulePolicy, SchedulerConfig, ServerMap,
+    VolumeScheduler,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -140,31 +141,42 @@ fn messages() -> [ControllerMessage; 2] {
     [ControllerWord::Prepare { epoch: 2 }, switch].map(|what| ControllerMessage { term, what })
 }
 
-/// Microseconds of a node controller for a change.
+/// Microseconds of a node controller for a change: two orders, the reports after them, and what it
+/// says then.
 fn node() -> f64 {
-    let [prepare, switch] = messages();
-    let times = NodeTimes {
-        silence_ns: S,
-        repeat_ns: S,
+    let order = |prepare, epoch, servers| EpochOrder {
+        prepare,
+        fence: epoch,
+        map: map(epoch, servers),
     };
-    let mut nodes = vec![EpochNode::new(map(1, 0..32), times); 1_000];
-    for node in &mut nodes {
-        for member in 0..MEMBERS_OF_NODE {
-            node.hear_member(member, &ProcessWord::Uses { epoch: 1 });
+    let orders = [order(2, 1, 0..32), order(0, 2, 1..32)];
+    let mut nodes = vec![EpochNode::default(); 1_000];
+    let report = |node: &mut EpochNode, seen| {
+        for process in 0..u128::from(MEMBERS_OF_NODE) {
+            let id = EpochUseId { process, slot: 0 };
+            let of = EpochUse::Member {
+                running: 0,
+                refused: 0,
+            };
+            black_box(node.report(id, of, seen));
         }
+        black_box(node.word())
+    };
+    for node in &mut nodes {
+        report(node, 0);
+        node.hear(1, &order(0, 1, 0..32), None);
+        report(node, 1);
     }
     let begun_s = thread_s();
     for node in &mut nodes {
-        black_box(node.hear(&prepare, 0));
-        for member in 0..MEMBERS_OF_NODE {
-            black_box(node.hear_member(member, &ProcessWord::Drained { epoch: 2 }));
-        }
-        black_box(node.hear(&switch, 0));
-        for member in 0..MEMBERS_OF_NODE {
-            black_box(node.hear_member(member, &ProcessWord::Uses { epoch: 2 }));
+        for order in &orders {
+            let tell = black_box(node.hear(1, order, None)).unwrap();
+            report(node, tell.number);
         }
     }
-    (thread_s() - begun_s) * 1e6 / nodes.len() as f64
+    let micros = (thread_s() - begun_s) * 1e6 / nodes.len() as f64;
+    assert!(nodes.iter().all(|node| node.word().epoch == 2));
+    micros
 }
 
 /// Microseconds of a process for a change.

@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
 #![expect(clippy::unwrap_used, reason = "each process is known")]
 
+mod aggregator;
 mod cost;
 mod network;
 
@@ -27,7 +28,8 @@ A server is taken out of a map of 32, on which 10,000 nodes with 4 processes eac
   one message at a time, in 5 us, and sends one in 5 us. A save of the record takes 1 ms. A message has 48 bytes, and a map
   8 bytes for each server.
 * **Direct**: all 40,000 processes are members of the controller. **Node controllers** answer for the processes of
-  their nodes (`EpochNode`). **Two levels**: 100 further ones answer for 100 nodes each.
+  their nodes. **Two levels**: 100 further ones answer for 100 nodes each. Both are an aggregator of the simulation's own, with
+  messages within a node; those of agents (`EpochNode`) read counts in memory, and there are no second levels.
 * **Lost**: the share of messages between nodes that never arrive. Who has not answered is told again after a time that is longer
   than all answers take: a second, 250 ms and 25 ms in the three shapes. All say every 10 s which epoch they use.
 ";

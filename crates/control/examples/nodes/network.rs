@@ -1,12 +1,14 @@
-//! A simulated network between a controller, node controllers, their processes, and servers.
+//! A simulated network between a controller, aggregators, their processes, and servers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use barograph_control::{
     ChangeEnd, ControllerMessage, ControllerOutput, ControllerWord, EpochController, EpochMember,
-    EpochNode, EpochRecord, EpochServer, EpochTimes, NodeOutput, NodeTimes, ProcessWord, ServerMap,
+    EpochRecord, EpochServer, EpochTimes, ProcessWord, ServerMap,
 };
+
+use crate::aggregator::{Aggregator, AggregatorOutput, AggregatorTimes};
 
 const US: i64 = 1_000;
 const MS: i64 = 1_000 * US;
@@ -106,7 +108,7 @@ struct Network<'a> {
     numbers: u64,
     controller: EpochController,
     /// Node controllers: of nodes, and above them those of many.
-    relays: Vec<EpochNode>,
+    relays: Vec<Aggregator>,
     members: Vec<EpochMember>,
     servers: Vec<EpochServer>,
     /// The time until which a process is busy with messages.
@@ -152,7 +154,7 @@ pub(crate) fn run(case: &Case, seed: u64) -> Outcome {
     for child in children {
         controller.hear_member(child, &ProcessWord::Uses { epoch: 1 });
     }
-    let node_times = NodeTimes {
+    let relay_times = AggregatorTimes {
         silence_ns: SILENCE_NS,
         repeat_ns,
     };
@@ -164,7 +166,7 @@ pub(crate) fn run(case: &Case, seed: u64) -> Outcome {
         events: BinaryHeap::new(),
         numbers: 0,
         controller,
-        relays: vec![EpochNode::new(map, node_times); relays],
+        relays: vec![Aggregator::new(map, relay_times); relays],
         members: vec![member; members],
         servers: vec![EpochServer::new(1); case.servers as usize],
         busy_ns: [
@@ -372,7 +374,7 @@ impl Network<'_> {
         }
     }
 
-    fn relayed(&mut self, relay: usize, output: NodeOutput) {
+    fn relayed(&mut self, relay: usize, output: AggregatorOutput) {
         let from = Process::Relay(relay);
         self.say(from, output.says);
         for (to, message) in output.to_members {

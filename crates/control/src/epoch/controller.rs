@@ -158,7 +158,7 @@ impl EpochController {
         self.stage == Stage::Idle
     }
 
-    /// Whether the record is saved as it is: only then it is told.
+    /// Whether the store has the record: only what is saved is told.
     pub fn is_saved(&self) -> bool {
         !matches!(self.stage, Stage::Saving(_) | Stage::Deposed)
     }
@@ -239,7 +239,6 @@ impl EpochController {
             if *epoch >= self.record.map.epoch {
                 self.behind.remove(&member);
             }
-            // Only what is saved is told.
             if self.is_saved() && *epoch < self.record.map.epoch {
                 let map = self.record.map.clone();
                 return vec![self.to_member(member, ControllerWord::Switch { map })];

@@ -1,311 +1,354 @@
-//! A node controller: it answers for its members, so that a controller hears one word of a node
-//! and not one of each process.
+//! A node controller: it answers for the programs of its node that use a map, so that a leader
+//! hears one word of a node and not one of each process.
 //!
-//! To the controller it is a member, and to its members it says what the controller has said. So
-//! node controllers may have node controllers as members: a tree. It decides nothing: it holds no
-//! record, and one that is lost is replaced by a new one, whose members say that they are there.
+//! Programs do not send it anything. They count their operations in memory, look at what they are
+//! told there, and whoever runs this machine reports what it has read of each use of the map. What
+//! the machine rests on is the order of a report: `seen` is the number of the newest words that had
+//! been written for the use before its counts were read.
+//!
+//! It decides nothing about the map and keeps nothing: what a leader orders replaces what it
+//! ordered before, and one that is lost is replaced by a new one, whose programs are reported anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ControllerMessage, ControllerWord, ProcessId, ProcessWord, ServerMap};
+use super::{ProcessId, ServerMap, ToldEpochs};
 
-/// How often the map is told again to a member that does not say that it uses it.
-const TELLS_MAX: u8 = 4;
+/// What a leader orders, for all programs that use a map. It is a level: each order replaces the
+/// one before, so any of them may be lost, doubled or late.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EpochOrder {
+    /// The epoch that is being prepared; 0, or not above that of the map, for none.
+    pub prepare: u64,
+    /// The first epoch that servers serve.
+    pub fence: u64,
+    /// The map in force.
+    pub map: ServerMap,
+}
 
-/// The times of a node controller.
+impl EpochOrder {
+    /// What programs decide by.
+    pub fn epochs(&self) -> ToldEpochs {
+        ToldEpochs {
+            prepare: self.prepare,
+            epoch: self.map.epoch,
+            fence: self.fence,
+        }
+    }
+}
+
+/// A use of a map: the process, and the place in which it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EpochUseId {
+    /// The process. Two processes that follow each other differ.
+    pub process: u128,
+    /// The place, as a process may use several maps, and be a member and a server of one.
+    pub slot: u8,
+}
+
+/// What a process is for a map, as its counts were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NodeTimes {
-    /// A member that has not answered for so long, in ns, is left to the fences of the servers.
-    /// Less than the time in which the controller wants answers.
-    pub silence_ns: i64,
-    /// Time in ns after which something is said again to those who have not answered.
-    pub repeat_ns: i64,
+pub enum EpochUse {
+    /// It does operations.
+    Member {
+        /// Operations that have begun and not ended.
+        running: u64,
+        /// The greatest fence with which a server has refused one; 0 if none has.
+        refused: u64,
+    },
+    /// It is a server.
+    Server {
+        /// The number of the server.
+        number: ProcessId,
+        /// The lowest epoch of an operation that it is serving.
+        oldest_epoch: Option<u64>,
+    },
 }
 
-/// The controller of the members of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EpochNode {
-    term: u64,
-    map: ServerMap,
-    members: BTreeMap<ProcessId, Drain>,
-    /// The epoch that is prepared, and the time from which on silent members are left out.
-    prepared: Option<(u64, i64)>,
-    /// What was said last of the prepared epoch.
-    said: Option<Said>,
-    /// Members that have not said that they use the map, and how often they are still told.
-    behind: BTreeSet<ProcessId>,
-    tells: u8,
-    /// The time at which those who have not answered are told again.
-    repeat_ns: i64,
-    times: NodeTimes,
+/// What programs are to be told. It replaces what they were told before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeTell {
+    /// A number above those of all that these uses were told before.
+    pub number: u64,
+    /// What holds.
+    pub order: EpochOrder,
+    /// The uses that are told.
+    pub uses: Vec<EpochUseId>,
 }
 
-/// How far a member is with the operations of the old epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Drain {
-    /// It has not answered.
-    Silent,
-    /// So many have not ended.
-    AtWork(u64),
-    Done,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Said {
-    Suspended,
-    Drained,
-}
-
-/// What a node controller does after a message.
+/// What comes of a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeOutput {
-    /// What it says to the controller.
-    pub says: Option<ProcessWord>,
-    /// What it says to its members.
-    pub to_members: Vec<(ProcessId, ControllerMessage)>,
+    /// Whether the use is not as it was reported before, so that the leader may have to know.
+    pub has_changed: bool,
+    /// What this use is to be told.
+    pub tell: Option<NodeTell>,
+}
+
+/// What a node says of a map to its leader. It is a level as well.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeWord {
+    /// Uses as a member.
+    pub members: u64,
+    /// Their operations that run.
+    pub running: u64,
+    /// The epoch in force, as the node was told.
+    pub epoch: u64,
+    /// The epoch for which all its members suspend operations; 0 for none.
+    pub prepared: u64,
+    /// Whether no operation of an epoch before that one runs.
+    pub is_drained: bool,
+    /// The greatest fence with which a server has refused an operation.
+    pub refused: u64,
+    /// The servers of the node.
+    pub servers: Vec<NodeServer>,
+    /// Servers whose processes have certainly ended, with these.
+    pub gone: Vec<(ProcessId, u128)>,
+}
+
+/// A server of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeServer {
+    /// The number of the server.
+    pub number: ProcessId,
+    /// Its process.
+    pub process: u128,
+    /// It serves nothing of epochs before this one any more; 0 if that is not certain.
+    pub fence: u64,
+}
+
+/// The controller of a map on a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EpochNode {
+    /// The highest term of a leader that was heard: those before it are not listened to.
+    term: u64,
+    /// What is ordered; `None` before a leader has said anything.
+    order: Option<EpochOrder>,
+    /// The number of this order, and of the first ones with this prepared epoch and this fence.
+    number: u64,
+    prepared: u64,
+    fenced: u64,
+    uses: BTreeMap<EpochUseId, UseState>,
+    /// Servers whose process has certainly ended, with its number.
+    gone: BTreeMap<ProcessId, u128>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct UseState {
+    of: EpochUse,
+    /// The newest words that had been written before the counts were read.
+    seen: u64,
+    /// The newest words that it was to be told.
+    told: u64,
+    /// Whether the leader knows of this process; only for servers.
+    is_known: bool,
 }
 
 impl EpochNode {
-    /// A node controller with a map. Members are heard of by what they say.
-    pub fn new(map: ServerMap, times: NodeTimes) -> Self {
-        Self {
-            term: 0,
-            map,
-            members: BTreeMap::new(),
-            prepared: None,
-            said: None,
-            behind: BTreeSet::new(),
-            tells: 0,
-            repeat_ns: 0,
-            times,
+    /// Takes in what a use is, and the number of the newest words ([`NodeTell::number`]) that had
+    /// been written for it before its counts were read; 0 if none of this controller had.
+    pub fn report(&mut self, id: EpochUseId, of: EpochUse, seen: u64) -> NodeOutput {
+        if self.uses.is_empty() {
+            // What was ordered while nobody used the map may be over.
+            self.order = None;
         }
-    }
-
-    /// The map in use.
-    pub fn map(&self) -> &ServerMap {
-        &self.map
-    }
-
-    /// The number of members.
-    pub fn members(&self) -> usize {
-        self.members.len()
-    }
-
-    /// The time of the next [`Self::tick`]; `None` if there is nothing to wait for.
-    pub fn next_ns(&self) -> Option<i64> {
-        let until_ns = self
-            .prepared
-            .filter(|_| self.has_silent())
-            .map(|(_, until_ns)| until_ns);
-        let repeats = until_ns.is_some() || (self.tells > 0 && !self.behind.is_empty());
-        let repeat_ns = repeats.then_some(self.repeat_ns);
-        until_ns.into_iter().chain(repeat_ns).min()
-    }
-
-    /// Takes in a message of the controller.
-    pub fn hear(&mut self, message: &ControllerMessage, now_ns: i64) -> NodeOutput {
-        if message.term < self.term {
-            return NodeOutput::default();
+        // Words of a controller before this one may have had greater numbers.
+        self.number = self.number.max(seen);
+        if let EpochUse::Server { number, .. } = of {
+            self.gone.remove(&number);
         }
-        self.term = message.term;
-        match &message.what {
-            ControllerWord::Prepare { epoch } if *epoch > self.map.epoch => {
-                if self.prepared.is_none_or(|(prepared, _)| prepared != *epoch) {
-                    let until_ns = now_ns.saturating_add(self.times.silence_ns);
-                    self.prepared = Some((*epoch, until_ns));
-                    let drains = self.members.values_mut();
-                    drains.for_each(|drain| *drain = Drain::Silent);
-                }
-                // Who asks again has not heard the answer.
-                self.said = None;
-                self.repeat_later(now_ns);
-                let waiting = self
-                    .members
-                    .iter()
-                    .filter(|(_, drain)| **drain != Drain::Done);
-                let to_members = waiting.map(|(member, _)| (*member, message.clone()));
-                NodeOutput {
-                    to_members: to_members.collect(),
-                    says: self.progress(),
-                }
-            }
-            ControllerWord::Abort { epoch } => {
-                if self
-                    .prepared
-                    .is_some_and(|(prepared, _)| prepared == *epoch)
-                {
-                    self.prepared = None;
-                }
-                NodeOutput {
-                    to_members: self.to_all(message),
-                    says: None,
-                }
-            }
-            ControllerWord::Switch { map } if map.epoch > self.map.epoch => {
-                self.map = map.clone();
-                self.prepared = self.prepared.filter(|(epoch, _)| *epoch > map.epoch);
-                self.behind = self.members.keys().copied().collect();
-                self.tells = TELLS_MAX;
-                self.repeat_later(now_ns);
-                NodeOutput {
-                    to_members: self.to_all(message),
-                    says: Some(self.heartbeat()),
-                }
-            }
-            _ => NodeOutput {
-                says: Some(self.heartbeat()),
-                ..NodeOutput::default()
-            },
-        }
-    }
-
-    /// Takes in what a member says.
-    pub fn hear_member(&mut self, member: ProcessId, word: &ProcessWord) -> NodeOutput {
-        let prepared = self.prepared.map(|(epoch, _)| epoch);
-        let drain = match word {
-            ProcessWord::Uses { epoch } => return self.hear_use(member, *epoch),
-            ProcessWord::Suspended { epoch, running } if Some(*epoch) == prepared => {
-                Drain::AtWork(*running)
-            }
-            ProcessWord::Drained { epoch } if Some(*epoch) == prepared => Drain::Done,
-            _ => return NodeOutput::default(),
+        let known = self.uses.get(&id).copied();
+        let state = UseState {
+            of,
+            seen,
+            told: known.map_or(0, |known| known.told),
+            is_known: known.is_some_and(|known| known.is_known),
         };
-        let known = self.members.entry(member).or_insert(drain);
-        // A word that comes late does not open what was ended.
-        if *known != Drain::Done {
-            *known = drain;
-        }
+        self.uses.insert(id, state);
         NodeOutput {
-            says: self.progress(),
-            ..NodeOutput::default()
+            has_changed: known != Some(state),
+            tell: self.tell(&[id]),
         }
     }
 
-    /// Takes in that a member is gone for good.
-    pub fn member_gone(&mut self, member: ProcessId) -> NodeOutput {
-        self.members.remove(&member);
-        self.behind.remove(&member);
-        NodeOutput {
-            says: self.progress(),
-            ..NodeOutput::default()
-        }
-    }
-
-    /// Does what is due at a time.
-    pub fn tick(&mut self, now_ns: i64) -> NodeOutput {
-        if self.next_ns().is_none_or(|next_ns| now_ns < next_ns) {
-            return NodeOutput::default();
-        }
-        if self
-            .prepared
-            .is_some_and(|(_, until_ns)| now_ns >= until_ns)
-        {
-            // Who has said nothing is left to the fences.
-            let silent = self
-                .members
-                .values_mut()
-                .filter(|drain| **drain == Drain::Silent);
-            silent.for_each(|drain| *drain = Drain::Done);
-        }
-        let mut output = NodeOutput {
-            says: self.progress(),
-            to_members: Vec::new(),
-        };
-        if now_ns < self.repeat_ns {
-            return output;
-        }
-        self.repeat_later(now_ns);
-        let term = self.term;
-        if let Some((epoch, _)) = self.prepared.filter(|_| self.has_silent()) {
-            let what = ControllerWord::Prepare { epoch };
-            let silent = self
-                .members
-                .iter()
-                .filter(|(_, drain)| **drain == Drain::Silent);
-            let message = ControllerMessage { term, what };
-            output
-                .to_members
-                .extend(silent.map(|(member, _)| (*member, message.clone())));
-        }
-        if self.tells > 0 {
-            self.tells -= 1;
-            let map = self.map.clone();
-            let what = ControllerWord::Switch { map };
-            let message = ControllerMessage { term, what };
-            let behind = self.behind.iter();
-            output
-                .to_members
-                .extend(behind.map(|member| (*member, message.clone())));
-        }
-        output
-    }
-
-    /// What a node controller says regularly.
-    pub fn heartbeat(&self) -> ProcessWord {
-        ProcessWord::Uses {
-            epoch: self.map.epoch,
-        }
-    }
-
-    fn hear_use(&mut self, member: ProcessId, epoch: u64) -> NodeOutput {
-        if epoch >= self.map.epoch {
-            self.behind.remove(&member);
-        }
-        let is_new = !self.members.contains_key(&member);
-        self.members.entry(member).or_insert(Drain::Silent);
-        let what = match self.prepared {
-            _ if epoch < self.map.epoch => ControllerWord::Switch {
-                map: self.map.clone(),
-            },
-            Some((epoch, _)) if is_new => {
-                // What was said does not hold for it.
-                self.said = None;
-                ControllerWord::Prepare { epoch }
+    /// Takes in that a process has ended, or, if that is not certain, that nothing is known of it
+    /// any more. Returns whether it has used the map.
+    pub fn leave(&mut self, process: u128, is_certain: bool) -> bool {
+        let id = |slot| EpochUseId { process, slot };
+        let left = self.uses.extract_if(id(0)..=id(u8::MAX), |_, _| true);
+        let left: Vec<UseState> = left.map(|(_, state)| state).collect();
+        for number in left.iter().filter_map(UseState::server) {
+            // If its next process is there already, the server has not ended.
+            let mut others = self.uses.values();
+            if is_certain && !others.any(|state| state.server() == Some(number)) {
+                self.gone.insert(number, process);
             }
-            _ => return NodeOutput::default(),
-        };
-        let term = self.term;
-        NodeOutput {
-            to_members: vec![(member, ControllerMessage { term, what })],
-            says: None,
         }
+        !left.is_empty()
     }
 
-    /// What is to be said of the prepared epoch, if it is something else than before.
-    fn progress(&mut self) -> Option<ProcessWord> {
-        let (epoch, _) = self.prepared?;
-        let (mut running, mut is_silent) = (0_u64, false);
-        let mut is_at_work = false;
-        for drain in self.members.values() {
-            match drain {
-                Drain::AtWork(operations) => {
-                    is_at_work = true;
-                    running = running.saturating_add(*operations);
+    /// Takes in what the leader of a term orders, and, if this came with it, the word of this node
+    /// that this leader has heard.
+    ///
+    /// A server is told a fence when the leader of the newest term knows of its process, and what
+    /// it is told is what the leader ordered then, or later: each change after that waits for this
+    /// server. Otherwise one that comes back where the newest was not heard could serve an epoch
+    /// that is over. So a word counts as heard only with an order.
+    pub fn hear(
+        &mut self,
+        term: u64,
+        order: &EpochOrder,
+        heard: Option<&NodeWord>,
+    ) -> Option<NodeTell> {
+        if term < self.term {
+            return None;
+        }
+        if term > self.term {
+            // This leader knows of no server yet.
+            let uses = self.uses.values_mut();
+            uses.for_each(|state| state.is_known = false);
+        }
+        let known = self.order.as_ref().filter(|_| term == self.term);
+        let is_late = known
+            .is_some_and(|known| order.map.epoch < known.map.epoch || order.fence < known.fence);
+        self.term = term;
+        if !is_late {
+            self.renew(order);
+        }
+        let servers = heard.map_or(&[][..], |word| &word.servers);
+        for server in servers {
+            let of_process = self.uses.iter_mut();
+            let mut of_process = of_process.filter(|(id, state)| {
+                let is_meant = |number| number == server.number;
+                id.process == server.process && state.server().is_some_and(is_meant)
+            });
+            if let Some((_, state)) = of_process.next() {
+                state.is_known = true;
+            }
+        }
+        let uses: Vec<EpochUseId> = self.uses.keys().copied().collect();
+        self.tell(&uses)
+    }
+
+    /// What the leader is to know.
+    pub fn word(&self) -> NodeWord {
+        let told = self.told();
+        let unfenced = self.unfenced();
+        let mut word = NodeWord {
+            epoch: told.epoch,
+            gone: self.gone.iter().map(|(of, by)| (*of, *by)).collect(),
+            ..NodeWord::default()
+        };
+        let mut is_behind = false;
+        for (id, state) in &self.uses {
+            match state.of {
+                EpochUse::Member { running, refused } => {
+                    word.members += 1;
+                    word.running = word.running.saturating_add(running);
+                    word.refused = word.refused.max(refused);
+                    // Its operations may be of the old epoch, though none is counted.
+                    is_behind |= state.seen < self.prepared;
                 }
-                Drain::Silent => is_silent = true,
-                Drain::Done => {}
+                EpochUse::Server { number, .. } => word.servers.push(NodeServer {
+                    number,
+                    process: id.process,
+                    fence: if unfenced.contains(&number) {
+                        0
+                    } else {
+                        told.fence
+                    },
+                }),
             }
         }
-        let (said, word) = match () {
-            () if is_at_work => (Said::Suspended, ProcessWord::Suspended { epoch, running }),
-            () if is_silent => return None,
-            () => (Said::Drained, ProcessWord::Drained { epoch }),
-        };
-        (self.said.replace(said) != Some(said)).then_some(word)
+        word.prepared = if is_behind { 0 } else { told.prepare };
+        word.is_drained = told.prepare > told.epoch && !is_behind && word.running == 0;
+        word
     }
 
-    /// Whether somebody has not answered who is waited for.
-    fn has_silent(&self) -> bool {
-        let is_open = self.said != Some(Said::Drained);
-        is_open && self.members.values().any(|drain| *drain == Drain::Silent)
+    /// What the leader has ordered last; `None` before it has said anything.
+    pub fn order(&self) -> Option<&EpochOrder> {
+        self.order.as_ref()
     }
 
-    fn repeat_later(&mut self, now_ns: i64) {
-        self.repeat_ns = now_ns.saturating_add(self.times.repeat_ns.max(1));
+    /// Whether nothing is kept that a leader may have to know: nobody uses the map, and no server
+    /// of it has ended here.
+    pub fn is_unused(&self) -> bool {
+        self.uses.is_empty() && self.gone.is_empty()
     }
 
-    fn to_all(&self, message: &ControllerMessage) -> Vec<(ProcessId, ControllerMessage)> {
-        let members = self.members.keys();
-        members.map(|member| (*member, message.clone())).collect()
+    /// Whether some process uses the map.
+    pub fn has_uses(&self) -> bool {
+        !self.uses.is_empty()
+    }
+
+    fn told(&self) -> ToldEpochs {
+        let order = self.order.as_ref();
+        order.map_or(ToldEpochs::default(), EpochOrder::epochs)
+    }
+
+    fn renew(&mut self, order: &EpochOrder) {
+        if self.order.as_ref() == Some(order) {
+            return;
+        }
+        self.number += 1;
+        let before = self.told();
+        if order.prepare != before.prepare {
+            self.prepared = self.number;
+        }
+        if order.fence != before.fence || self.order.is_none() {
+            self.fenced = self.number;
+        }
+        self.order = Some(order.clone());
+    }
+
+    /// What is told to those of these uses that were not told it. A server of which the leader does
+    /// not know is told nothing.
+    fn tell(&mut self, uses: &[EpochUseId]) -> Option<NodeTell> {
+        let order = self.order.as_ref()?;
+        let number = self.number;
+        let mut told = Vec::new();
+        for id in uses {
+            let state = self.uses.get_mut(id)?;
+            let is_awaited = state.server().is_some() && !state.is_known;
+            if state.told < number && !is_awaited {
+                state.told = number;
+                told.push(*id);
+            }
+        }
+        (!told.is_empty()).then(|| NodeTell {
+            number,
+            order: order.clone(),
+            uses: told,
+        })
+    }
+
+    /// Servers that may serve operations of epochs before the fence that is ordered: of several
+    /// processes of a number, one has ended, and nobody has seen yet which.
+    fn unfenced(&self) -> BTreeSet<ProcessId> {
+        let fence = self.told().fence;
+        let uses = self.uses.values();
+        // The counts were read after the fence had been written, and none before it runs.
+        let unfenced = uses.filter(|state| {
+            let is_told = state.is_known && state.seen >= self.fenced;
+            !is_told || !state.serves_from(fence)
+        });
+        unfenced.filter_map(UseState::server).collect()
+    }
+}
+
+impl UseState {
+    /// The number of the server, if it is one.
+    fn server(&self) -> Option<ProcessId> {
+        match self.of {
+            EpochUse::Server { number, .. } => Some(number),
+            EpochUse::Member { .. } => None,
+        }
+    }
+
+    /// Whether nothing that it serves is of an epoch before this one.
+    fn serves_from(&self, fence: u64) -> bool {
+        match self.of {
+            EpochUse::Server { oldest_epoch, .. } => oldest_epoch.is_none_or(|it| it >= fence),
+            EpochUse::Member { .. } => true,
+        }
     }
 }

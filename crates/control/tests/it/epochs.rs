@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use barograph_control::{
     ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,
-    EpochController, EpochMember, EpochNode, EpochRecord, EpochServer, EpochTimes, NodeTimes,
-    OperationStart, ProcessWord, ServerAnswer, ServerMap,
+    EpochController, EpochMember, EpochNode, EpochOrder, EpochRecord, EpochServer, EpochTimes,
+    EpochUse, EpochUseId, NodeServer, OperationStart, ProcessWord, ServerAnswer, ServerMap,
 };
 
 const MS: i64 = 1_000_000;
@@ -254,64 +254,107 @@ fn who_does_not_say_that_it_uses_the_map_is_told_again() {
     assert!(told.iter().all(is_meant), "{told:?}");
 }
 
+fn use_of(process: u128) -> EpochUseId {
+    EpochUseId { process, slot: 0 }
+}
+
+fn order(prepare: u64, epoch: u64, fence: u64) -> EpochOrder {
+    let servers = BTreeSet::from([1, 2, 3]);
+    EpochOrder {
+        prepare,
+        fence,
+        map: ServerMap { epoch, servers },
+    }
+}
+
 #[test]
 fn a_node_controller_answers_for_its_members() {
-    let servers = BTreeSet::from([1, 2, 3]);
-    let times = NodeTimes {
-        silence_ns: 200 * MS,
-        repeat_ns: 40 * MS,
+    let mut node = EpochNode::default();
+    let at_work = |running| EpochUse::Member {
+        running,
+        refused: 0,
     };
-    let mut node = EpochNode::new(ServerMap { epoch: 7, servers }, times);
-    let message = |what| ControllerMessage { term: 5, what };
-    let drained = ProcessWord::Drained { epoch: 8 };
-    let at_work = |running| ProcessWord::Suspended { epoch: 8, running };
-    let prepare = message(ControllerWord::Prepare { epoch: 8 });
-    // Without members there is nothing to wait for.
-    assert_eq!(node.hear(&prepare, 0).says, Some(drained.clone()));
-    for member in 0..3 {
-        let told = node.hear_member(member, &ProcessWord::Uses { epoch: 7 });
-        assert_eq!(told.to_members, [(member, prepare.clone())]);
+    for process in [1, 2] {
+        let output = node.report(use_of(process), at_work(0), 0);
+        assert!(output.has_changed && output.tell.is_none());
     }
-    let asked = node.hear(&prepare, 0);
-    assert_eq!((asked.says, asked.to_members.len()), (None, 3));
-    assert_eq!(node.hear_member(0, &drained).says, None);
-    assert_eq!(node.hear_member(1, &at_work(2)).says, Some(at_work(2)));
-    assert_eq!(node.hear_member(1, &at_work(2)).says, None);
-    // Those that have not answered are asked again, and the deadline leaves out the silent one.
-    assert_eq!(node.next_ns(), Some(40 * MS));
-    assert_eq!(node.tick(40 * MS).to_members, [(2, prepare.clone())]);
-    assert_eq!(node.hear_member(1, &drained).says, None);
-    assert_eq!(node.tick(199 * MS).says, None);
-    assert_eq!(node.tick(200 * MS).says, Some(drained.clone()));
+    let tell = node.hear(5, &order(0, 7, 7), None).unwrap();
+    assert_eq!(tell.uses, [use_of(1), use_of(2)]);
+    assert_eq!(node.hear(5, &order(0, 7, 7), None), None, "once");
     assert_eq!(
-        (node.tick(300 * MS), node.next_ns()),
-        (Default::default(), None)
+        node.hear(4, &order(8, 7, 7), None),
+        None,
+        "it leads no more"
     );
-    // The controller has not heard it.
-    assert_eq!(node.hear(&prepare, 300 * MS).says, Some(drained));
-    let map = ServerMap {
-        epoch: 8,
-        servers: BTreeSet::from([1, 2]),
+    node.report(use_of(2), at_work(3), tell.number);
+    let tell = node.hear(5, &order(8, 7, 7), None).unwrap();
+    assert_eq!(tell.order, order(8, 7, 7));
+    // Until all have been told of it before they were counted, nothing is said of the epoch.
+    node.report(use_of(1), at_work(0), tell.number);
+    let said = |node: &EpochNode| {
+        let word = node.word();
+        (word.prepared, word.running, word.is_drained)
     };
-    let switch = message(ControllerWord::Switch { map: map.clone() });
-    let old = ControllerMessage {
-        term: 4,
-        ..switch.clone()
+    assert_eq!(said(&node), (0, 3, false));
+    node.report(use_of(2), at_work(3), tell.number);
+    assert_eq!(said(&node), (8, 3, false));
+    assert!(!node.report(use_of(2), at_work(3), tell.number).has_changed);
+    node.report(use_of(2), at_work(0), tell.number);
+    assert_eq!(said(&node), (8, 0, true));
+    // Who comes now has not drained, and is told at once.
+    let output = node.report(use_of(3), at_work(0), 0);
+    assert_eq!(output.tell.map(|it| it.uses), Some(vec![use_of(3)]));
+    assert_eq!(said(&node), (0, 0, false));
+    assert!(node.leave(3, true) && !node.leave(3, true));
+    assert_eq!(said(&node), (8, 0, true));
+    node.hear(5, &order(0, 8, 8), None).unwrap();
+    assert_eq!(node.hear(5, &order(8, 7, 7), None), None, "it comes late");
+    assert_eq!((node.word().epoch, node.word().members), (8, 2));
+    // What was ordered while nobody used the map is not told any more.
+    assert!(node.leave(1, true) && node.leave(2, true) && node.is_unused());
+    assert_eq!(node.report(use_of(4), at_work(0), 0).tell, None);
+}
+
+#[test]
+fn a_server_is_told_a_fence_when_the_leader_knows_of_it() {
+    let mut node = EpochNode::default();
+    let serves = |number, oldest_epoch| EpochUse::Server {
+        number,
+        oldest_epoch,
     };
-    assert_eq!(node.hear(&old, 300 * MS), Default::default());
-    let output = node.hear(&switch, 300 * MS);
-    let uses = ProcessWord::Uses { epoch: 8 };
-    assert_eq!(
-        (output.says, output.to_members.len()),
-        (Some(uses.clone()), 3)
-    );
-    assert_eq!((node.map(), node.members()), (&map, 3));
-    node.hear_member(0, &uses);
-    node.member_gone(1);
-    assert_eq!(node.tick(340 * MS).to_members, [(2, switch.clone())]);
-    // Who comes late is told, also if it was given up.
-    let late = node.hear_member(2, &ProcessWord::Uses { epoch: 7 });
-    assert_eq!(late.to_members, [(2, switch)]);
-    node.hear_member(2, &uses);
-    assert_eq!(node.next_ns(), None);
+    let said = |node: &EpochNode| {
+        let servers = node.word().servers;
+        servers
+            .iter()
+            .map(|it: &NodeServer| (it.process, it.fence))
+            .collect::<Vec<_>>()
+    };
+    node.report(use_of(1), serves(1, None), 0);
+    assert_eq!(node.hear(5, &order(0, 7, 7), None), None);
+    let word = node.word();
+    let tell = node.hear(5, &order(0, 7, 7), Some(&word)).unwrap();
+    assert_eq!(said(&node), [(1, 0)]);
+    node.report(use_of(1), serves(1, Some(7)), tell.number);
+    assert_eq!(said(&node), [(1, 7)]);
+    let tell = node.hear(5, &order(8, 7, 8), None).unwrap();
+    node.report(use_of(1), serves(1, Some(7)), tell.number);
+    assert_eq!(said(&node), [(1, 0)], "it serves one of epoch 7");
+    node.report(use_of(1), serves(1, Some(8)), tell.number);
+    assert_eq!(said(&node), [(1, 8)]);
+    // The next process of the server is there before the end of this one was seen.
+    node.report(use_of(2), serves(1, None), 0);
+    assert_eq!(said(&node), [(1, 0), (2, 0)]);
+    assert!(node.leave(1, true));
+    assert_eq!((said(&node), node.word().gone), (vec![(2, 0)], vec![]));
+    // The next leader knows of none, and what it has heard of is told what it orders.
+    let word = node.word();
+    assert_eq!(node.hear(6, &order(0, 8, 8), None), None);
+    let tell = node.hear(6, &order(0, 9, 9), Some(&word)).unwrap();
+    assert_eq!(tell.order, order(0, 9, 9));
+    node.report(use_of(2), serves(1, None), tell.number);
+    assert_eq!(said(&node), [(2, 9)]);
+    assert!(node.leave(2, true) && !node.has_uses());
+    assert_eq!(node.word().gone, [(1, 2)]);
+    node.report(use_of(3), serves(1, None), 0);
+    assert_eq!(node.word().gone, []);
 }

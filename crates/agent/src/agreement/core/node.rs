@@ -26,6 +26,8 @@ pub(super) struct NodeRelay {
     pub(super) begins: bool,
     pub(super) in_flight: Option<InFlight>,
     pub(super) reported_ns: i64,
+    /// The time at which the leader was told of maps again that it has heard.
+    pub(super) repeated_ns: i64,
     pub(super) asked_ns: i64,
     /// Since when this leader is followed, or the time of its newest orders.
     pub(super) leader_ns: i64,
@@ -43,15 +45,13 @@ pub(super) struct InFlight {
 
 impl AgreementCore {
     pub(super) fn hear_orders(&mut self, from: &str, orders: &NodeOrders, now_ns: i64) {
-        let is_ours = self
-            .relay
-            .leader
-            .as_ref()
-            .is_some_and(|(leader, term)| leader == from && orders.term >= *term);
+        let leader = self.relay.leader.as_ref();
+        let is_ours = leader.is_some_and(|(leader, term)| leader == from && orders.term >= *term);
         if !is_ours {
             return;
         }
-        self.relay.leader = Some((from.to_owned(), orders.term));
+        // If the same node leads again, in a later term, it knows nothing of this one.
+        self.relay.follow((from.to_owned(), orders.term), now_ns);
         (self.relay.heard_ns, self.relay.leader_ns) = (Some(now_ns), now_ns);
         if self.relay.is_alone {
             self.relay.is_alone = false;
@@ -59,16 +59,16 @@ impl AgreementCore {
             self.schedules.relay_anew();
             self.maps.relay_anew();
         }
-        self.maps.relay_orders(&orders.maps);
         let in_flight = self
             .relay
             .in_flight
             .take_if(|it| it.sequence <= orders.heard);
-        if let Some(in_flight) = in_flight {
+        let maps = in_flight.map(|in_flight| {
             self.relay.begins = false;
             self.schedules.relay_heard(&in_flight.batch);
-            self.maps.relay_heard(in_flight.maps);
-        }
+            in_flight.maps
+        });
+        self.maps.relay_orders(orders.term, &orders.maps, maps);
         if !orders.answers.is_empty() {
             let awaited = self.schedules.relay_answers(&orders.answers);
             self.awaited = self.awaited.or(awaited);
@@ -127,7 +127,14 @@ impl AgreementCore {
             self.schedules.relay_anew();
             self.maps.relay_anew();
         }
-        let (batch, maps) = (self.schedules.relay_batch(), self.maps.relay_batch(now_ns));
+        let repeats = now_ns >= relay.repeated_ns.saturating_add(REPORT_NS);
+        let (batch, maps) = (
+            self.schedules.relay_batch(),
+            self.maps.relay_batch(repeats, now_ns),
+        );
+        if repeats {
+            relay.repeated_ns = now_ns;
+        }
         let due_ns = relay.reported_ns.saturating_add(REPORT_NS);
         let is_empty = batch.is_empty() && maps.maps.is_empty();
         if is_empty && now_ns < due_ns && !relay.begins {

@@ -12,7 +12,8 @@ use barograph_stream::ingest::{MapWords, ServerSet};
 
 use super::Cluster;
 use crate::agreement::core::{LeaderAnswer, LeaderQuestion};
-use crate::controller_words::MapChange;
+use crate::agreement::led_maps::{LedMaps, MapOutput};
+use crate::controller_words::{MapChange, MapKey, MapWord, ServerWord, process_text, servers_text};
 
 /// A program with one slot: what it does, and what it was told.
 struct Program {
@@ -355,4 +356,63 @@ fn a_server_that_comes_back_serves_from_the_newest_fence() {
     programs.run(&mut cluster, 1_000);
     let (_, words) = programs.of(21).told.unwrap();
     assert_eq!((words.epoch, words.fence), (2, 2));
+}
+
+/// Keeps what a leader saves.
+fn keep(led: &mut LedMaps, records: &mut BTreeMap<String, String>) {
+    let mut sequence = 0;
+    loop {
+        let outputs = led.take_outputs();
+        if outputs.is_empty() {
+            return;
+        }
+        for output in outputs {
+            if let MapOutput::Save(key, name, text) = output {
+                sequence += 1;
+                records.insert(name, text);
+                led.saving(&key.unwrap(), Some(sequence));
+                led.saved(sequence, true, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_next_leader_tells_fences_of_a_change_that_was_committed() {
+    let key: MapKey = (USER, "io".into());
+    let server = |number: u32| ServerWord {
+        number,
+        process: process_text(u128::from(number) + 1),
+        fence: 0,
+    };
+    let word = MapWord {
+        user: USER,
+        name: "io".into(),
+        members: 1,
+        epoch: 1,
+        declared: servers_text(&(0..4).collect()),
+        servers: (0..4).map(server).collect(),
+        ..MapWord::default()
+    };
+    let mut records = BTreeMap::new();
+    let cluster = Cluster::new(1, 1);
+    let (_, _, maps) = cluster.nodes[0].agent.as_ref().unwrap();
+    let mut led = LedMaps::take_over(1, maps.control(), &records, 0);
+    led.hear("a", &word, 0);
+    keep(&mut led, &mut records);
+    assert_eq!(led.change(&key, &remove(2), "a", 0), Ok(2));
+    keep(&mut led, &mut records);
+    let drained = MapWord {
+        prepared: 2,
+        is_drained: true,
+        ..word
+    };
+    led.hear("a", &drained, 0);
+    keep(&mut led, &mut records);
+    // No node has heard of the fence when this leader is lost.
+    let mut led = LedMaps::take_over(2, maps.control(), &records, 0);
+    assert_eq!(led.order(&key), None, "its term is not saved");
+    keep(&mut led, &mut records);
+    let order = led.order(&key).unwrap();
+    assert_eq!((order.epoch, order.fence), (1, 2));
 }
