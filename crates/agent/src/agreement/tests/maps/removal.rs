@@ -19,6 +19,7 @@ fn uses(cluster: &mut Cluster, map: usize, is_there: bool) -> Option<MapWords> {
     let process = PhaseProcess {
         incarnation,
         pid: 77,
+        start_ticks: 0,
         uid: USER,
         application: "job".into(),
         job: String::new(),
@@ -44,8 +45,8 @@ fn uses(cluster: &mut Cluster, map: usize, is_there: bool) -> Option<MapWords> {
             false => maps.leave(incarnation, true),
         }
         let outcomes = maps.take_outcomes().into_iter();
-        let mine = outcomes.filter(|it| it.incarnation == incarnation);
-        told = mine.last().map(|it| it.words).or(told);
+        let mut mine = outcomes.filter(|it| it.incarnation == incarnation);
+        told = mine.next_back().map(|it| it.words).or(told);
         cluster.run(100);
     }
     told
