@@ -107,8 +107,8 @@ pub(crate) struct PhaseWord {
     /// The time after which it is over if nothing is heard of it, in ns; `None` for the leader's.
     #[serde(default)]
     pub lease_ns: Option<i64>,
-    /// What stands for the process where it has several numbers. Nothing is sent where it has one, so
-    /// that a leader of an earlier version understands the word.
+    /// What stands for the process where it has several numbers. Nothing is sent where it has one,
+    /// so that a leader of an earlier version understands the word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }

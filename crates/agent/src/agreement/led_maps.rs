@@ -3,6 +3,7 @@
 
 mod led_map;
 mod load;
+mod out;
 mod saved;
 mod scale;
 
@@ -16,8 +17,8 @@ use barograph_control::{
 use barograph_model::{NS_PER_MS, NS_PER_S, cut};
 
 use led_map::LedMap;
+use out::ScaleDecision;
 use saved::{MapRegisters, RegisteredMap, key_of};
-use scale::ScaleDecision;
 
 use crate::controller_words::{
     LedMapRow, MAP_NAME_BYTES_MAX, MapChange, MapKey, MapOrder, MapWord, servers_of,

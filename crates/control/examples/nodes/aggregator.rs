@@ -1,6 +1,6 @@
-//! An aggregator: it answers for its members, so that a controller hears one word of it and not one
-//! of each member. It is of this simulation alone. The node controllers of agents (`EpochNode`) read
-//! counts in memory, and have no levels above them.
+//! An aggregator: it answers for its members, so that a controller hears one word of it and not
+//! one of each member. It is of this simulation alone. The node controllers of agents
+//! (`EpochNode`) read counts in memory, and have no levels above them.
 //!
 //! To the controller it is a member, and to its members it says what the controller has said. So
 //! aggregators may have aggregators as members: a tree. It decides nothing and holds no record.

@@ -4,9 +4,9 @@
 //! holds up the others of a striped operation, but it also carries a part of the load: only what
 //! members get shows which of the two counts. Windows without an operation say nothing, since
 //! programs that compute do no I/O whatever the map is. The windows before the change in which the
-//! server was slow and those after it are compared by a rank-sum test. If it cannot say with a confidence of 90 % that there
-//! are more operations without the server, the server is wanted back, and none is taken out of the
-//! map for a while.
+//! server was slow and those after it are compared by a rank-sum test. If it cannot say with a
+//! confidence of 90 % that there are more operations without the server, the server is wanted back,
+//! and none is taken out of the map for a while.
 
 use std::collections::VecDeque;
 

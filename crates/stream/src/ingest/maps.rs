@@ -381,8 +381,8 @@ impl Producer {
         before.map_or(0, |before| before - 1)
     }
 
-    /// Counts an operation that has done what it was to do, for whoever asks how many there are in a
-    /// second. It is no part of the agreement on epochs.
+    /// Counts an operation that has done what it was to do, for whoever asks how many there are in
+    /// a second. It is no part of the agreement on epochs.
     #[inline]
     pub fn count_ended(&self, slot: u8) {
         if let Some([ended, ..]) = self.slot_words(slot, map_slot::ENDED, 1) {

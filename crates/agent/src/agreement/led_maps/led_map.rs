@@ -8,8 +8,8 @@ use barograph_control::{
 };
 
 use super::load::MapLoad;
+use super::out::{ScaleDecision, TakenOut};
 use super::saved::RegisteredMap;
-use super::scale::{ScaleDecision, TakenOut};
 use crate::controller_words::{
     LedMapRow, MapChange, MapEnd, MapOrder, MapWord, SERVERS_MAX, process_of, servers_text,
 };

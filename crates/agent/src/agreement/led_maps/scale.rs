@@ -10,6 +10,7 @@ use barograph_control::{
 use barograph_model::{NS_PER_S, cut};
 
 use super::led_map::LedMap;
+use super::out::{OUT_DOUBLINGS, OUT_NS, ScaleDecision, TakenOut};
 use super::{ChangeBy, LedMaps};
 use crate::controller_words::{MapChange, MapKey};
 use crate::decisions::{ControllerMode, HoldOff, KeptDecision};
@@ -19,9 +20,6 @@ use crate::server_maps::{AskedOfMaps, MapControl};
 const SETTLE_NS: i64 = 5 * NS_PER_S;
 /// Time for which a server counts as slow after it was found to be.
 const SEEN_NS: i64 = 10 * NS_PER_S;
-/// Time for which a slow server is taken out; twice as long each time it is, up to 64 times.
-const OUT_NS: i64 = 60 * NS_PER_S;
-const OUT_DOUBLINGS: u32 = 6;
 /// At most one of so many servers is out at a time, and so many always stay.
 const OUT_PARTS: usize = 4;
 const SERVERS_MIN: usize = 2;
@@ -30,46 +28,12 @@ const TOLD_AGAIN_NS: i64 = 60 * NS_PER_S;
 /// What is observed of the effect.
 const MEASURE: &str = "operations/s of the map's members, before and without the server";
 
-/// A server that was taken out of a map.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TakenOut {
-    /// The time at which it is tried again.
-    pub(super) until_ns: i64,
-    /// How often it was taken out.
-    pub(super) times: u32,
-    /// The decision by which it is out; `None` if an earlier leader made it, or if it is tried.
-    pub(super) decision: Option<u64>,
-    /// Whether it is being judged what its absence gives.
-    on_trial: bool,
-}
-
-/// A decision, and what is done by it when its change is over.
-pub(super) struct ScaleDecision {
-    id: u64,
-    /// What is told of the change; `None` for one that was asked for.
-    pub(super) told: Option<String>,
-    /// The server that is taken out, and in how many windows it was slow.
-    takes_out: Option<(u32, usize)>,
-}
-
 /// What is to be done with a map, and why.
 struct Scaling {
     change: MapChange,
     why: String,
     /// The server that was found to be slow.
     slow: Option<SlowServer>,
-}
-
-impl TakenOut {
-    /// A server that an earlier leader has taken out. It is tried as if that had been now.
-    pub(super) fn by_earlier_leader(now_ns: i64) -> Self {
-        Self {
-            until_ns: now_ns.saturating_add(OUT_NS),
-            times: 1,
-            decision: None,
-            on_trial: false,
-        }
-    }
 }
 
 impl LedMaps {

@@ -1,6 +1,6 @@
 //! A leader of a system with node controllers: it makes orders of what the controller of epochs
-//! says, and of words of nodes what members and servers say to it. It does what `led_maps.rs` of the
-//! agent does.
+//! says, and of words of nodes what members and servers say to it. It does what `led_maps.rs` of
+//! the agent does.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -112,7 +112,7 @@ impl Faults {
             slow: one_of([10, 50, 300]),
             leaders: one_of([0, 1, 3]),
             nodes: one_of([0, 1, 4]),
-            cuts: one_of([0, 1, 3]),
+            cuts: one_of([0, 0, 2]),
             servers: one_of([0, 1, 5]),
             members: one_of([0, 0, 1]),
             looks: one_of([5, 20, 100]),

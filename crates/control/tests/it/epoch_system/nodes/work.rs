@@ -57,7 +57,9 @@ impl System {
         let is_there = self.servers[number].begins_ns <= now_ns;
         if is_there && self.is_faulty && self.random.is(self.faults.servers) {
             let process = self.next_process();
-            let begins_ns = now_ns + self.random.below(400) as i64 * MS;
+            // The next one is there before the end of this one is seen, or long after.
+            let down = [1, 20, 400][self.random.below(3) as usize];
+            let begins_ns = now_ns + self.random.below(down) as i64 * MS;
             let server = &mut self.servers[number];
             let next = Server::new(server.node, server.number, process, begins_ns);
             let old = std::mem::replace(server, next);
