@@ -178,8 +178,8 @@ class System:
         lines = path.read_text().splitlines() if path.exists() else []
         words = [line.split() for line in lines]
         return [
-            Attempt(int(operation), int(attempt), outcome, int(epoch), int(fence), [*map(int, servers.split(","))], start)
-            for operation, attempt, outcome, epoch, fence, servers, start in words
+            Attempt(int(number), int(attempt), outcome, int(epoch), int(fence), [*map(int, list_.split(","))], start)
+            for number, attempt, outcome, epoch, fence, list_, start in words
         ]
 
     def served(self, server: int) -> list[tuple[int, str]]:
