@@ -72,7 +72,7 @@ function OneMap({ map: { name, sentence, changes, servers } }: { map: ServerMap 
                 <th scope="col">state</th>
                 <th scope="col" class="num">requests/s</th>
                 <th scope="col" class="num">median time</th>
-                <th scope="col">last minute</th>
+                <th scope="col">last 30 s</th>
               </tr>
             </thead>
             <tbody>{shown.map((one) => <ServerRow key={one.server} one={one} top={top} />)}</tbody>

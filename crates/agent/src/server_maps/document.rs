@@ -37,13 +37,13 @@ impl MapDocuments {
     ) -> bool {
         // What appears after the look wakes this again.
         maps.control().set_watched(false);
-        let (leads, led) = maps.control().maps();
-        let has_maps = maps.are_used() || !led.is_empty();
+        let has_maps = maps.are_used() || maps.control().has_maps();
         maps.control().set_watched(has_maps);
         if now_ns < self.due_ns {
             return has_maps;
         }
         self.due_ns = now_ns.saturating_add(DOCUMENT_NS);
+        let (leads, led) = maps.control().maps();
         let mut names: BTreeMap<u32, String> = BTreeMap::new();
         let mut user = |uid: u32| names.entry(uid).or_insert_with(|| user_name(uid)).clone();
         let control = maps.control();

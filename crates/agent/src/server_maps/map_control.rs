@@ -159,6 +159,11 @@ impl MapControl {
         }
     }
 
+    /// Whether this node leads and keeps a map.
+    pub(crate) fn has_maps(&self) -> bool {
+        !self.state().told.maps.is_empty()
+    }
+
     /// Whether this node leads, and the maps that it keeps then.
     pub(crate) fn maps(&self) -> (bool, Vec<LedMapRow>) {
         let state = self.state();

@@ -48,7 +48,9 @@ impl LedMaps {
         map.take_asked(asked);
         map.tell_slow(&self.control, now_ns);
         let next_ns = map.load.next_ns();
-        let Some(scaling) = map.scaling(self.control.mode(), now_ns) else {
+        let scaling = map.scaling(self.control.mode(), now_ns);
+        // What cannot be carried out at present is no decision: it is looked at again.
+        let Some(scaling) = scaling.filter(|it| map.check_change(&it.change).is_ok()) else {
             return next_ns;
         };
         let mode = match self.control.mode() {
