@@ -184,6 +184,9 @@ pub(crate) struct SlotNews {
     pub seen: u64,
     /// Monotonic time at which it is reported in any case.
     pub due_ns: i64,
+    /// The operations that were reported as ended, and the monotonic time at which others are.
+    pub ended: u64,
+    pub count_due_ns: i64,
 }
 
 impl MapNews {

@@ -11,6 +11,8 @@ use crate::maps::{MapNews, MapReport, MapRole, NamedMap};
 const MAPS_SINCE: u32 = 4;
 /// A use is reported at least this often, as a sign of life.
 const REPORT_NS: i64 = barograph_model::NS_PER_S;
+/// Time after which the number of operations that have ended is reported, if it has changed.
+const COUNT_NS: i64 = 250 * barograph_model::NS_PER_MS;
 
 impl PublishingProcess {
     /// What was reported of its maps, and told.
@@ -49,14 +51,17 @@ impl PublishingProcess {
             let publication = used.publication as usize;
             let has_samples = self.maps.has_samples(publication);
             let news = self.maps.slot(*slot);
-            // How many operations have ended is said with whatever else there is to say.
+            // How many operations have ended is said with whatever else there is to say, or after
+            // a while.
             let state = MapUse { ended: 0, ..*used };
-            let is_same = news.reported == Some(state);
+            let is_counted = news.ended == used.ended || now_ns < news.count_due_ns;
+            let is_same = news.reported == Some(state) && is_counted;
             if is_same && !has_samples && now_ns < news.due_ns {
                 continue;
             }
             news.reported = Some(state);
             news.due_ns = now_ns.saturating_add(REPORT_NS);
+            (news.ended, news.count_due_ns) = (used.ended, now_ns.saturating_add(COUNT_NS));
             let seen = news.seen;
             let samples = self.maps.take_samples(publication);
             let Some(named) = self.map_used(used) else {

@@ -8,8 +8,11 @@ use barograph_model::NS_PER_S;
 
 use crate::controller_words::{MapWord, SERVERS_MAX, ServerLoad};
 
-/// The length of a window.
+/// The length of a window, and the longest one: while operations run and none ends, or nothing is
+/// heard of their ends, a window goes on. Otherwise what is heard late would be that of a short
+/// time.
 const WINDOW_NS: i64 = NS_PER_S;
+const WINDOW_NS_MAX: i64 = 30 * NS_PER_S;
 /// Windows of a server that are told, and most servers of a map of which they are.
 const RECENT_MAX: usize = 30;
 const SERVERS_TOLD_MAX: usize = 64;
@@ -22,8 +25,8 @@ pub(super) struct MapLoad {
     begun_ns: Option<i64>,
     /// Operations that have ended in the present window.
     operations: u64,
-    /// What each node has counted so far.
-    counted: BTreeMap<String, u64>,
+    /// What each node has counted so far, and the operations that run there.
+    counted: BTreeMap<String, (u64, u64)>,
     servers: BTreeMap<u32, ServerWindows>,
     /// Whether it helps to take servers out.
     pub(super) effect: ScaleEffect,
@@ -43,9 +46,10 @@ struct ServerWindows {
 impl MapLoad {
     /// Takes in what a node says.
     pub(super) fn hear(&mut self, node: &str, word: &MapWord) {
-        let counted = self.counted.insert(node.to_owned(), word.operations);
+        let now = (word.operations, word.running);
+        let counted = self.counted.insert(node.to_owned(), now);
         // Of a node that is new here it is not known when its operations were.
-        let before = counted.unwrap_or(word.operations);
+        let (before, _) = counted.unwrap_or(now);
         self.operations += word.operations.saturating_sub(before);
         let sound = |(server, _, service_s, _): &&(u32, u64, f64, u64)| {
             *server < SERVERS_MAX && service_s.is_finite() && *service_s >= 0.0
@@ -73,7 +77,9 @@ impl MapLoad {
     pub(super) fn advance(&mut self, now_ns: i64) -> Option<ScaleFinding> {
         let begun_ns = *self.begun_ns.get_or_insert(now_ns);
         let took_ns = now_ns.saturating_sub(begun_ns);
-        if took_ns < WINDOW_NS {
+        let runs = self.counted.values().any(|(_, running)| *running > 0);
+        let goes_on = self.operations == 0 && runs && took_ns < WINDOW_NS_MAX;
+        if took_ns < WINDOW_NS || goes_on {
             return None;
         }
         self.begun_ns = Some(now_ns);
@@ -152,12 +158,24 @@ mod tests {
         load.advance(2 * WINDOW_NS);
         assert_eq!(load.rows()[0].recent, [Some(0.5), None]);
         assert_eq!(load.rows()[0].requests_s, 0.0);
+        // While something runs, what is heard late is that of the time since the last window.
+        word.running = 1;
+        load.hear("a", &word);
+        for n in 3..7 {
+            load.advance(n * WINDOW_NS);
+        }
+        assert_eq!(load.rows()[0].recent.len(), 2);
+        word.operations += 8;
+        word.running = 0;
+        load.hear("a", &word);
+        load.advance(7 * WINDOW_NS);
+        assert_eq!(load.rows()[0].recent.len(), 3);
         // A count that begins anew adds nothing.
         load.forget("a");
         word.operations = 5;
         load.hear("a", &word);
         assert_eq!(load.operations, 0);
-        for n in 3..40 {
+        for n in 8..45 {
             load.advance(n * WINDOW_NS);
         }
         assert_eq!(load.rows(), []);
