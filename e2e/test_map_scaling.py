@@ -130,7 +130,7 @@ def test_a_slow_server_is_taken_out_if_that_helps_and_added_again_otherwise(tmp_
         (controller,) = [row for row in agent.ask("control", "list")["controllers"] if row["name"] == "server-maps"]
         assert (controller["level"], controller["mode"]) == ("global", "live")
         assert "taking servers out of a map" in str(controller["held_off"])
-        assert "map striped has 3 servers; 2 out" in agent.out("control", "explain", "server-maps")
+        assert "map striped has 3 servers; taken out, since slow: 2" in agent.out("control", "explain", "server-maps")
         # A person wants it back.
         agent.out("control", "revert", found["id"], "--reason", "maintenance is over")
         assert striped.member.line() == "3 0 1 2 3"

@@ -74,7 +74,7 @@ function effectOf(cell: unknown): string {
   if (typeof cell !== "object" || cell === null) return "";
   const { measure, before, after } = cell as Row;
   if (typeof measure !== "string") return "";
-  const [unit, per] = measure.startsWith("seconds") ? [" s", 1] : [" MB/s", 1e6];
+  const [unit, per] = measure.startsWith("seconds") ? [" s", 1] : measure.startsWith("operations") ? [" operations/s", 1] : [" MB/s", 1e6];
   const say = (it: unknown) => (typeof it === "number" ? `${(it / per).toPrecision(3)}${unit}` : "–");
   return `${say(before)} → ${say(after)}`;
 }

@@ -413,7 +413,7 @@ impl LedMap {
         let out: Vec<ProcessId> = self.servers_out().map(ProcessId::from).collect();
         let out = match out.is_empty() {
             true => String::new(),
-            false => format!("; {} out since they were slow", numbers(out.iter())),
+            false => format!("; taken out, since slow: {}", numbers(out.iter())),
         };
         let slow = self.slowest_now(now_ns);
         let slow = slow.map_or_else(String::new, |(slow, _)| {
