@@ -424,7 +424,13 @@ fn a_program_with_more_rights_than_its_caller_does_not_believe_its_environment()
     let dir = tempfile::tempdir().unwrap();
     mode(dir.path(), 0o755);
     let program = dir.path().join("raised");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // By another process: one that a test beside this forks meanwhile would hold the copy open for
+    // writing for a moment, and it could not be executed.
+    let copied = Command::new("cp")
+        .arg(std::env::current_exe().unwrap())
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
     let found = |bits: u32| {
         chown(&program, Some(VICTIM), None).unwrap();
         mode(&program, bits);

@@ -248,7 +248,10 @@ fn a_user_without_privileges_sets_what_root_has_delegated() {
     let roots = real_roots(&tree);
     // The other user reaches the tree, the program and its journal.
     let program = tree.path("hold_lease");
-    std::fs::copy(holder(), &program).unwrap();
+    // By another process: one that a test beside this forks meanwhile would hold the copy open for
+    // writing for a moment, and it could not be executed.
+    let copied = Command::new("cp").arg(holder()).arg(&program).status();
+    assert!(copied.unwrap().success());
     std::fs::set_permissions(tree.path(""), Permissions::from_mode(0o755)).unwrap();
     chown(tree.path("journal"), Some(NOBODY), None).unwrap();
     let as_nobody = || {
