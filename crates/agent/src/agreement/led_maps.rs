@@ -220,8 +220,11 @@ impl LedMaps {
         }
     }
 
-    /// Changes a map as somebody on a node asks; returns the epoch that was begun, or why nothing
-    /// is done.
+    /// Changes a map as somebody on a node asks; returns the epoch that was begun.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is done, for the reason given.
     pub(crate) fn change(
         &mut self,
         key: &MapKey,

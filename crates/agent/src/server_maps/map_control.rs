@@ -220,6 +220,8 @@ impl Controller for Arc<MapControl> {
     fn end_hold_off(&self) -> bool {
         let mut state = self.state();
         state.asked.resumes = true;
+        // A pause before this node led has nothing to take back any more.
+        state.asked.takes_back = None;
         !std::mem::take(&mut state.told.held_off).is_empty()
     }
 

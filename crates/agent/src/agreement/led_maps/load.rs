@@ -1,5 +1,5 @@
-//! The load of a map: what its servers do, and how many operations its members end, in windows of a
-//! second.
+//! The load of a map: what its servers do, and how many operations its members end. Both are
+//! measured in windows of a second.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,9 +8,8 @@ use barograph_model::NS_PER_S;
 
 use crate::controller_words::{MapWord, SERVERS_MAX, ServerLoad};
 
-/// The length of a window, and the longest one: while operations run and none ends, or nothing is
-/// heard of their ends, a window goes on. Otherwise what is heard late would be that of a short
-/// time.
+/// The length of a window, and the longest one. While operations run and no end of one is heard of,
+/// a window goes on: ends that are heard of late would count as those of a second otherwise.
 const WINDOW_NS: i64 = NS_PER_S;
 const WINDOW_NS_MAX: i64 = 30 * NS_PER_S;
 /// Windows of a server that are told, and most servers of a map of which they are.

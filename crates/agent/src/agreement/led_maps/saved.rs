@@ -19,7 +19,7 @@ use crate::controller_words::{MapKey, servers_of, servers_text};
 /// What the key of a register begins with.
 const KEY: &str = "map/";
 
-/// A register.
+/// A register as it is saved.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedRegister {
@@ -88,8 +88,8 @@ impl MapRegisters {
         (registers, maps, refused)
     }
 
-    /// Takes a register for a new map; its first epoch is the other number. `None` if there is
-    /// none.
+    /// Takes a register for a new map, and says its first epoch. There is none if all registers
+    /// have a map.
     pub(super) fn take(&mut self) -> Option<(usize, u64)> {
         let free = (0..RECORDS_MAX).find(|at| !self.used.contains(at))?;
         self.used.insert(free);

@@ -48,12 +48,13 @@ impl LedMaps {
         map.take_asked(asked);
         map.tell_slow(&self.control, now_ns);
         let next_ns = map.load.next_ns();
-        let scaling = map.scaling(self.control.mode(), now_ns);
+        let mode = self.control.mode();
+        let scaling = map.scaling(mode, now_ns);
         // What cannot be carried out at present is no decision: it is looked at again.
         let Some(scaling) = scaling.filter(|it| map.check_change(&it.change).is_ok()) else {
             return next_ns;
         };
-        let mode = match self.control.mode() {
+        let mode = match mode {
             Some(ControllerMode::DryRun) if scaling.slow.is_some() => ControlMode::DryRun,
             _ => ControlMode::Live,
         };
@@ -291,9 +292,9 @@ impl LedMap {
         let mut decision = self.decision(&key, &servers, &why, control);
         decision.outcome = under_way();
         let id = self.keep(&key, decision, control);
-        for server in &change.add {
+        for server in change.add.iter().chain(&change.remove) {
             self.slow.forget(ProcessId::from(*server));
-            // People know better than the leader.
+            // People know better than the leader: what they take out, it does not add again.
             self.out.remove(server);
             self.wanted_back.remove(server);
         }
@@ -321,8 +322,8 @@ impl LedMap {
         }
         if let Some((server, times)) = tried {
             self.slow.forget(ProcessId::from(server));
-            // How often it was out is remembered while it is tried. What has it taken out is
-            // looked at when its change is over.
+            // How often it was out is remembered while it is tried, and the decision that took it
+            // out until this change is over.
             let out = TakenOut {
                 until_ns: now_ns.saturating_add(OUT_NS),
                 times,
@@ -358,6 +359,8 @@ impl LedMap {
         match decision.takes_out {
             Some((server, windows)) => {
                 let on_trial = self.load.effect.begin_trial(windows);
+                // A trial before this one ends without a finding.
+                self.out.values_mut().for_each(|out| out.on_trial = false);
                 if let Some(out) = self.out.get_mut(&server) {
                     out.on_trial = on_trial;
                 }
@@ -384,7 +387,6 @@ impl LedMap {
                 out.until_ns = now_ns;
             }
         }
-        let servers = self.controller.record().map.servers.clone();
         self.out
             .retain(|server, out| out.times > 0 || !servers.contains(&ProcessId::from(*server)));
     }

@@ -52,8 +52,15 @@ fn a_slow_server_is_taken_out_and_tried_again() {
     programs.of(PROCESS).service_s = 0.001;
     programs.run(&mut cluster, 65_000);
     assert_eq!(servers(&mut programs), (3, vec![0, 1, 2, 3]));
+    // What a person takes out then, the leader does not add again.
+    assert_eq!(
+        super::change(&mut cluster, &mut programs, remove(SLOW)),
+        Ok(4)
+    );
+    programs.run(&mut cluster, 150_000);
+    assert_eq!(servers(&mut programs), (4, vec![0, 1, 3]));
     let control = control(&cluster);
-    let [out, again] = &decisions(&control)[..] else {
+    let [out, again, _] = &decisions(&control)[..] else {
         panic!("{:?}", decisions(&control));
     };
     assert_eq!((&*out.controller, &*out.subject), (MAP_CONTROLLER, "io"));
