@@ -27,6 +27,7 @@ test("changes have the times of their begin and end, and what came of them", () 
 
 test("a server is in the map, there, gone, or taken out", () => {
   assert.deepEqual(states({ servers: [0, 1, 2], running_servers: [0, 3, 4], gone_servers: [2, 5] }), ["0 in the map", "1 in the map, but not there", "2 in the map, but gone", "3 there, but not in the map", "4 there, but not in the map", "5 gone"]);
+  assert.deepEqual(states({ moved_servers: [[1, "n2", "n1"], [3, "n2", null], "nonsense"] }).slice(0, 3), ["0 in the map", "1 moved, and serves nothing: its end where it was is not certain", "3 moved, and serves nothing: its end where it was is not certain"]);
   assert.deepEqual(states({ running_servers: [0, 1, 3, 33], out_servers: [3] }).slice(2), ["3 taken out", "33 there, but not in the map"]);
   assert.deepEqual(states({ running_servers: [0, 1, 3], loads: [{ server: 8, requests_s: 0, service_s: null, recent: [] }] }).slice(2), ["3 there, but not in the map", "8 not there"]);
 });

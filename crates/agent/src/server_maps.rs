@@ -47,6 +47,9 @@ struct NodeMap {
     application: String,
     /// What the leader has acknowledged.
     heard: Option<MapWord>,
+    /// The same, as the controller of this node has said it, with the term of the leader and the
+    /// number of the report.
+    said: Option<(u64, u64, NodeWord)>,
 }
 
 #[derive(Debug, Default)]

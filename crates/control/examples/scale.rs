@@ -366,6 +366,7 @@ impl Experiment {
             map: map.clone(),
             last_epoch: 1,
             change: None,
+            homes: (0..servers).map(|server| (server, 0)).collect(),
         };
         let post = Post::new(&dir, "controller")?;
         let (controller, outputs) = EpochController::take_over(1, record, 0..MEMBERS, TIMES);

@@ -13,7 +13,9 @@
 //! * A **node controller** ([`EpochNode`]) answers for the members and servers of its node, which
 //!   count their operations in memory that it reads: it is one member to the controller.
 //! * A **server** ([`EpochServer`]) refuses operations of epochs before its fence, whoever sends
-//!   them: so a member that nobody could reach does no harm.
+//!   them: so a member that nobody could reach does no harm. The node on which it is, its home, is
+//!   in the store before it is told anything. On another node it is told nothing before it is
+//!   certain that it has ended at home.
 //! * The **store** keeps the controller's [`EpochRecord`]. A controller claims a higher term than
 //!   all before, and gets the record in the same step; from then on the store takes records of that
 //!   term alone. (Reading first and claiming with the first record would undo what the controller
@@ -30,7 +32,7 @@ mod node;
 mod server;
 mod told;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use controller::{ChangeEnd, ChangeRefusal, ControllerOutput, EpochController, EpochTimes};
 pub use dataset::DatasetMap;
@@ -43,6 +45,9 @@ pub use told::{EpochStart, ServerAnswer, ToldEpochs};
 
 /// The number of a member or of a server, given by the caller.
 pub type ProcessId = u64;
+
+/// The number of a node, given by the caller: the same to all controllers.
+pub type NodeId = u64;
 
 /// The servers of an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +69,8 @@ pub struct EpochRecord {
     pub last_epoch: u64,
     /// The change that is under way.
     pub change: Option<EpochChange>,
+    /// The node of each server that may be at work, or was and is not known to have ended there.
+    pub homes: BTreeMap<ProcessId, NodeId>,
 }
 
 /// A change that is under way.

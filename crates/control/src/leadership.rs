@@ -23,9 +23,9 @@ pub use election::{LeaderElection, LeaderTimes, LeadershipState, SaveEnd};
 pub use replica::{LeaderReplica, ReplicaAnswer, ReplicaRefusal};
 
 /// Most keys of records.
-pub const RECORDS_MAX: usize = 256;
-/// Most bytes of a record.
-pub const RECORD_BYTES_MAX: usize = 2_048;
+pub const RECORDS_MAX: usize = 128;
+/// Most bytes of a record. All records together fit into one word between nodes, of 1 MiB.
+pub const RECORD_BYTES_MAX: usize = 6_144;
 /// Most bytes of the key of a record.
 pub const RECORD_KEY_BYTES_MAX: usize = 128;
 /// Most nodes that may lead.

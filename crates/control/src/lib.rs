@@ -46,8 +46,9 @@ pub use effect::{
 pub use epoch::{
     ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,
     EpochChange, EpochController, EpochMember, EpochNode, EpochOrder, EpochRecord, EpochServer,
-    EpochStart, EpochTimes, EpochUse, EpochUseId, MemberOutput, NodeOutput, NodeServer, NodeTell,
-    NodeWord, OperationStart, ProcessId, ProcessWord, ServerAnswer, ServerMap, ToldEpochs,
+    EpochStart, EpochTimes, EpochUse, EpochUseId, MemberOutput, NodeId, NodeOutput, NodeServer,
+    NodeTell, NodeWord, OperationStart, ProcessId, ProcessWord, ServerAnswer, ServerMap,
+    ToldEpochs,
 };
 pub use error::ControlError;
 pub use leadership::{

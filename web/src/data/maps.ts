@@ -46,6 +46,7 @@ export interface ServerMap {
 const IN_MAP = "in the map";
 const ABSENT = "in the map, but not there";
 const ENDED = "in the map, but gone";
+const MOVED = "moved, and serves nothing: its end where it was is not certain";
 
 const rowsOf = (cell: unknown): readonly Row[] => (Array.isArray(cell) ? cell.filter((one) => typeof one === "object" && one !== null) : []);
 const numbersOf = (cell: unknown): readonly number[] => (Array.isArray(cell) ? cell.map(number) : []);
@@ -72,8 +73,8 @@ function mapOf(row: Row, at: number): ServerMap {
   };
 }
 
-/** Whether a server is in the map, and is slow or does not answer. */
-export const isUneasy = ({ state, ratio }: MapServer): boolean => ratio > 0 || state === ABSENT || state === ENDED;
+/** Whether a server is slow or does not answer, and is in the map or is to come back. */
+export const isUneasy = ({ state, ratio }: MapServer): boolean => ratio > 0 || [ABSENT, ENDED, MOVED].includes(state);
 
 function sentenceOf(row: Row): string {
   const [epoch, next, stage] = [text(row["epoch"]), text(row["next_epoch"]), text(row["stage"])];
@@ -96,9 +97,10 @@ export function changeText({ epoch, begun, ended, aborted, why }: EpochChange, n
 function serversOf(row: Row): MapServer[] {
   const set = (column: string) => new Set(numbersOf(row[column]));
   const [members, present, gone, out] = [set("servers"), set("running_servers"), set("gone_servers"), set("out_servers")];
+  const moved = new Set(Array.isArray(row["moved_servers"]) ? row["moved_servers"].map((one) => number(Array.isArray(one) ? one[0] : NaN)) : []);
   const [slow, ratio = NaN, falseAlarms = NaN] = numbersOf(row["slow"]);
   const loads = new Map(rowsOf(row["loads"]).map((load) => [number(load["server"]), load]));
-  const all = [...new Set([...members, ...present, ...gone, ...loads.keys()])].sort((a, b) => a - b);
+  const all = [...new Set([...members, ...present, ...gone, ...moved, ...loads.keys()])].sort((a, b) => a - b);
   return all.map((server) => {
     const load = loads.get(server);
     const recent = numbersOf(load?.["recent"]);
@@ -106,7 +108,7 @@ function serversOf(row: Row): MapServer[] {
     const inside = gone.has(server) ? ENDED : present.has(server) ? IN_MAP : ABSENT;
     return {
       server,
-      state: members.has(server) ? inside : outside,
+      state: moved.has(server) ? MOVED : members.has(server) ? inside : outside,
       requests: number(load?.["requests_s"]),
       service: number(load?.["service_s"]),
       recent,

@@ -12,16 +12,16 @@ use std::sync::Arc;
 
 use barograph_control::{
     ChangeRefusal, ControllerOutput, ControllerWord, EpochController, EpochRecord, EpochTimes,
-    ProcessId, ServerMap,
+    ProcessId, RECORDS_MAX, ServerMap,
 };
 use barograph_model::{NS_PER_MS, NS_PER_S, cut};
 
 use led_map::LedMap;
 use out::ScaleDecision;
-use saved::{MapRegisters, RegisteredMap, key_of};
+use saved::{MapRegisters, RegisteredMap, home_of, key_of};
 
 use crate::controller_words::{
-    LedMapRow, MAP_NAME_BYTES_MAX, MapChange, MapKey, MapOrder, MapWord, servers_of,
+    LedMapRow, MAP_NAME_BYTES_MAX, MapChange, MapKey, MapOrder, MapWord, servers_of, servers_text,
 };
 use crate::server_maps::{MapControl, ToldMaps};
 
@@ -31,7 +31,7 @@ const TIMES: EpochTimes = EpochTimes {
     repeat_ns: 500 * NS_PER_MS,
 };
 /// Most maps that a leader keeps, and of one user.
-const MAPS_MAX: usize = 256;
+const MAPS_MAX: usize = RECORDS_MAX;
 const MAPS_OF_USER_MAX: usize = 32;
 /// Most bytes of the name of an application that is saved with a map.
 const APPLICATION_BYTES_MAX: usize = 32;
@@ -144,6 +144,7 @@ impl LedMaps {
             },
             last_epoch: epoch,
             change: None,
+            homes: BTreeMap::new(),
         };
         let map = RegisteredMap {
             register,
@@ -246,7 +247,7 @@ impl LedMaps {
             let Some(map) = self.maps.get_mut(key) else {
                 break;
             };
-            let outputs = map.server_gone(*server);
+            let outputs = map.server_gone(*server, None);
             self.apply(key, outputs, now_ns);
         }
         self.begin_change(key, change, ChangeBy::Asked(from), now_ns)
@@ -329,9 +330,14 @@ impl LedMaps {
     }
 
     /// What a node is told of a map; `None` before the record of this term is saved.
-    pub(crate) fn order(&self, key: &MapKey) -> Option<MapOrder> {
-        let map = self.maps.get(key)?;
-        (map.order.epoch > 0).then(|| map.order.clone())
+    pub(crate) fn order(&self, key: &MapKey, node: &str) -> Option<MapOrder> {
+        let map = self.maps.get(key).filter(|map| map.order.epoch > 0)?;
+        let servers = map.controller.servers_of(home_of(node)).iter();
+        let servers = servers.filter_map(|it| u32::try_from(*it).ok()).collect();
+        Some(MapOrder {
+            homes: servers_text(&servers),
+            ..map.order.clone()
+        })
     }
 
     /// The maps, for those who look at them.
@@ -368,7 +374,7 @@ impl LedMaps {
                 ControllerOutput::Ended(end) => map.end(&end, &self.control, now_ns),
             }
         }
-        if map.controller.is_saved() && map.order.epoch == 0 {
+        if map.controller.is_saved() && before.epoch == 0 {
             // Without members nobody was told of what holds. A leader that takes a committed change
             // over tells what the one before it did: without the map, nodes would not hear of the
             // fence either.

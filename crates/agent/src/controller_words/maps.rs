@@ -70,6 +70,8 @@ pub(crate) struct MapOrder {
     pub fence: u64,
     /// The servers of the epoch in force.
     pub servers: String,
+    /// The servers whose home is this node, in the store: they may be told this.
+    pub homes: String,
 }
 
 /// How a map is to be changed.
@@ -79,7 +81,8 @@ pub(crate) struct MapChange {
     /// Servers that are added and taken out.
     pub add: Vec<u32>,
     pub remove: Vec<u32>,
-    /// Servers of which the asker says that their processes have ended for certain.
+    /// Servers of which the asker says that the processes that were told of the map have ended for
+    /// certain.
     pub gone: Vec<u32>,
     /// Whether the map is removed, which no program uses.
     pub forget: bool,
@@ -103,6 +106,10 @@ pub(crate) struct LedMapRow {
     /// Servers that are there, and those that have certainly ended.
     pub running_servers: Vec<u32>,
     pub gone_servers: Vec<u32>,
+    /// Servers that are there on other nodes than before, and have not certainly ended where they
+    /// were: they serve nothing. With these nodes, and with those before as far as they are known.
+    #[serde(default)]
+    pub moved_servers: Vec<(u32, String, Option<String>)>,
     /// The server that is slower than its peers: its number, how many times, and the rate of false
     /// alarms in a window.
     pub slow: Option<(u64, f64, f64)>,

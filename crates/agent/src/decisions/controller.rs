@@ -9,15 +9,9 @@ use super::{ControllerMode, ControllerSwitches, DecisionTally};
 
 /// How far the decisions of a controller reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    dead_code,
-    reason = "controllers of the other levels are written apart"
-)]
 pub(crate) enum ControllerLevel {
     /// One node.
     Node,
-    /// The processes of one application.
-    Application,
     /// All nodes.
     Global,
 }
@@ -82,7 +76,6 @@ impl ControllerLevel {
     fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
-            Self::Application => "application",
             Self::Global => "global",
         }
     }

@@ -45,7 +45,10 @@ impl Controller for VolumeController {
     }
 
     fn level(&self) -> ControllerLevel {
-        ControllerLevel::Node
+        match self.with(|volume| volume.is_shared) {
+            true => ControllerLevel::Global,
+            false => ControllerLevel::Node,
+        }
     }
 
     fn about(&self) -> String {

@@ -146,7 +146,13 @@ fn node_row(key: &MapKey, map: &NodeMap) -> ServerMapsRow {
 
 /// The rows of the servers of a map.
 fn server_rows(row: &LedMapRow, user: &str) -> Vec<MapServersRow> {
-    let known = [&row.servers, &row.running_servers, &row.gone_servers];
+    let moved: Vec<u32> = row.moved_servers.iter().map(|moved| moved.0).collect();
+    let known = [
+        &row.servers,
+        &row.running_servers,
+        &row.gone_servers,
+        &moved,
+    ];
     let mut servers: Vec<u32> = known.into_iter().flatten().copied().collect();
     servers.sort_unstable();
     servers.dedup();
@@ -156,6 +162,7 @@ fn server_rows(row: &LedMapRow, user: &str) -> Vec<MapServersRow> {
         let load = loads.get(&server);
         let state = match server {
             it if row.gone_servers.contains(&it) => "gone",
+            it if moved.contains(&it) => "moved",
             it if row.servers.contains(&it) => "in the map",
             it if row.out_servers.contains(&it) => "taken out",
             _ => "spare",

@@ -1,5 +1,6 @@
 //! What is relayed of maps between a node and the leader.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use barograph_control::{EpochOrder, NodeWord, ProcessId, ServerMap};
@@ -55,17 +56,18 @@ impl NodeMap {
     }
 }
 
-/// What holds by an order; `None` if it makes no sense.
-fn order_of(order: &MapOrder) -> Option<EpochOrder> {
-    let servers = servers_of(&order.servers)?;
-    Some(EpochOrder {
+/// What holds by an order, and the servers whose home is this node; `None` if it makes no sense.
+fn order_of(order: &MapOrder) -> Option<(EpochOrder, BTreeSet<ProcessId>)> {
+    let set = |text: &str| Some(servers_of(text)?.iter().map(ProcessId::from).collect());
+    let of = EpochOrder {
         prepare: order.prepare,
         fence: order.fence,
         map: ServerMap {
             epoch: order.epoch,
-            servers: servers.iter().map(ProcessId::from).collect(),
+            servers: set(&order.servers)?,
         },
-    })
+    };
+    Some((of, set(&order.homes)?))
 }
 
 /// The side of the node's controller.
@@ -91,22 +93,34 @@ impl ServerMaps {
         batch
     }
 
-    /// Takes in orders of the leader of a term, and the batch of which it had heard when it gave
-    /// them.
-    pub(crate) fn relay_orders(&self, term: u64, orders: &[MapOrder], heard: Option<MapBatch>) {
+    /// Takes in that the leader of a term has heard the batch of the report of this number.
+    pub(crate) fn relay_heard(&self, (term, sequence): (u64, u64), batch: MapBatch) {
         let mut maps = self.maps();
-        let heard = heard.unwrap_or_default();
+        for (key, said) in batch.said {
+            if let Some(map) = maps.maps.get_mut(&key) {
+                map.said = Some((term, sequence, said));
+            }
+        }
+        for word in batch.maps {
+            maps.heard(word);
+        }
+    }
+
+    /// Takes in orders that the leader of a term gave when it had heard the reports up to this
+    /// number.
+    pub(crate) fn relay_orders(&self, (term, heard): (u64, u64), orders: &[MapOrder]) {
+        let mut maps = self.maps();
         for order in orders {
             let key: MapKey = (order.user, order.name.clone());
-            let (Some(order), Some(map)) = (order_of(order), maps.maps.get_mut(&key)) else {
+            let (Some((order, homes)), Some(map)) = (order_of(order), maps.maps.get_mut(&key))
+            else {
                 continue;
             };
-            let said = heard.said.iter().find(|(of, _)| *of == key);
-            let tell = map.node.hear(term, &order, said.map(|(_, said)| said));
+            let said = map.said.as_ref();
+            let said = said.filter(|(of, sequence, _)| *of == term && *sequence <= heard);
+            let said = said.map(|(_, _, said)| (said, &homes));
+            let tell = map.node.hear(term, &order, said);
             maps.tell(tell);
-        }
-        for word in heard.maps {
-            maps.heard(word);
         }
         let is_awaited = !maps.outcomes.is_empty();
         drop(maps);
@@ -118,7 +132,8 @@ impl ServerMaps {
     /// The leader is to hear of everything again.
     pub(crate) fn relay_anew(&self) {
         let mut maps = self.maps();
-        maps.maps.values_mut().for_each(|map| map.heard = None);
+        let all = maps.maps.values_mut();
+        all.for_each(|map| (map.heard, map.said) = (None, None));
     }
 }
 

@@ -108,6 +108,7 @@ fn controller(members: u64) -> f64 {
         map: map(1, 0..32),
         last_epoch: 1,
         change: None,
+        homes: (0..32).map(|server| (server, server)).collect(),
     };
     let times = EpochTimes {
         drain_ns: S,

@@ -131,6 +131,7 @@ pub(crate) fn run(case: &Case, seed: u64) -> Outcome {
         map: map.clone(),
         last_epoch: 1,
         change: None,
+        homes: (0..case.servers).map(|server| (server, 0)).collect(),
     };
     let members = case.nodes * case.members_of_node;
     let relays = match case.shape {

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ControllerMessage, ControllerWord, EpochChange, EpochRecord, ProcessId, ProcessWord, ServerMap,
+    ControllerMessage, ControllerWord, EpochChange, EpochRecord, NodeId, ProcessId, ProcessWord,
+    ServerMap,
 };
 
 /// How often the map is told again to a member that does not say that it uses it. After that it is
 /// told when the member says which one it uses.
 const TELLS_MAX: u8 = 4;
+
+type Homes = BTreeMap<ProcessId, NodeId>;
 
 /// The times of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,8 +73,15 @@ pub struct EpochController {
     times: EpochTimes,
     record: EpochRecord,
     members: BTreeSet<ProcessId>,
-    gone_servers: BTreeSet<ProcessId>,
     stage: Stage,
+    /// The homes in the record that the store has not answered yet, and whether the record has
+    /// changed since it was sent.
+    saving: Option<Homes>,
+    is_changed: bool,
+    /// The servers of each node whose home it is, and is in the store; and those of them that are
+    /// new and were not told what holds.
+    held: BTreeMap<NodeId, BTreeSet<ProcessId>>,
+    untold: BTreeSet<ProcessId>,
     /// Members that have not said that they use the map that holds, and how often they are still
     /// told.
     behind: BTreeSet<ProcessId>,
@@ -134,18 +144,21 @@ impl EpochController {
         if matches!(after, AfterSave::Abort { .. }) {
             record.change = None;
         }
-        let save = ControllerOutput::Save(record.clone());
-        let controller = Self {
+        let mut controller = Self {
             times,
             record,
             members: members.into_iter().collect(),
-            gone_servers: BTreeSet::new(),
             stage: Stage::Saving(after),
+            saving: None,
+            is_changed: false,
+            held: BTreeMap::new(),
+            untold: BTreeSet::new(),
             behind: BTreeSet::new(),
             tells: 0,
             repeat_ns: 0,
         };
-        (controller, vec![save])
+        let save = controller.save_record();
+        (controller, save)
     }
 
     /// The record as it was saved last, or is being saved.
@@ -195,7 +208,6 @@ impl EpochController {
         }
         let epoch = self.record.last_epoch.max(self.record.map.epoch) + 1;
         self.record.last_epoch = epoch;
-        self.gone_servers.retain(|gone| !servers.contains(gone));
         self.record.change = Some(EpochChange {
             map: ServerMap { epoch, servers },
             is_committed: false,
@@ -205,13 +217,49 @@ impl EpochController {
 
     /// Takes in what came of a save: whether the store has taken the record.
     pub fn saved(&mut self, is_taken: bool, now_ns: i64) -> Vec<ControllerOutput> {
-        let Stage::Saving(after) = std::mem::replace(&mut self.stage, Stage::Idle) else {
+        let Some(homes) = self.saving.take() else {
             return Vec::new();
         };
         if !is_taken {
             self.stage = Stage::Deposed;
             return vec![ControllerOutput::Ended(ChangeEnd::Deposed)];
         }
+        self.hold(&homes);
+        if std::mem::take(&mut self.is_changed) {
+            return self.save_record();
+        }
+        let mut outputs = match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Saving(after) => self.go_on(after, now_ns),
+            stage => {
+                self.stage = stage;
+                Vec::new()
+            }
+        };
+        if self.is_saved() {
+            let map = &self.record.map;
+            let untold = std::mem::take(&mut self.untold).into_iter();
+            outputs.extend(untold.map(|server| {
+                let map = map.clone();
+                self.to_server(server, ControllerWord::Switch { map })
+            }));
+        }
+        outputs
+    }
+
+    /// Takes in which homes the store has. One that has changed since they were sent does not count.
+    fn hold(&mut self, saved: &Homes) {
+        let current = saved
+            .iter()
+            .filter(|(server, home)| self.record.homes.get(server) == Some(home));
+        for (server, home) in current {
+            if self.held.entry(*home).or_default().insert(*server) {
+                self.untold.insert(*server);
+            }
+        }
+    }
+
+    /// Does what waited for a save.
+    fn go_on(&mut self, after: AfterSave, now_ns: i64) -> Vec<ControllerOutput> {
         match after {
             AfterSave::Nothing => self.tell_map(now_ns),
             AfterSave::Prepare => self.prepare(now_ns),
@@ -289,36 +337,68 @@ impl EpochController {
         self.commit_if_drained()
     }
 
+    /// Whether a server may be told what holds if it is on this node: it was on no other one, or
+    /// has certainly ended there.
+    pub fn may_be_on(&self, server: ProcessId, node: NodeId) -> bool {
+        let home = self.record.homes.get(&server);
+        home.is_none_or(|home| *home == node)
+    }
+
+    /// Whether it is certain that no process of a server serves anything.
+    pub fn is_gone(&self, server: ProcessId) -> bool {
+        !self.record.homes.contains_key(&server)
+    }
+
+    /// The servers whose home is this node, and is in the store: these may be told what holds.
+    pub fn servers_of(&self, node: NodeId) -> &BTreeSet<ProcessId> {
+        static NONE: BTreeSet<ProcessId> = BTreeSet::new();
+        self.held.get(&node).unwrap_or(&NONE)
+    }
+
     /// Takes in that a server is gone: that it serves nothing any more is certain, since its
-    /// process or its node has ended. Silence is not enough. If it comes back, it gets the epoch of
-    /// the store's map as its fence before it serves.
-    pub fn server_gone(&mut self, server: ProcessId) -> Vec<ControllerOutput> {
-        self.gone_servers.insert(server);
+    /// process or its node has ended. Silence is not enough. Who says so is its home, or `None` for
+    /// somebody who knows it otherwise; what another node says means nothing.
+    pub fn server_gone(&mut self, server: ProcessId, by: Option<NodeId>) -> Vec<ControllerOutput> {
+        if !by.is_none_or(|node| self.may_be_on(server, node)) {
+            return Vec::new();
+        }
+        let mut outputs = Vec::new();
+        if let Some(home) = self.record.homes.remove(&server) {
+            let servers = self.held.get_mut(&home);
+            if servers.is_some_and(|it| it.remove(&server) && it.is_empty()) {
+                self.held.remove(&home);
+            }
+            outputs = self.save_record();
+        }
         if let Stage::Fencing { waiting } = &mut self.stage {
             waiting.remove(&server);
         }
-        self.switch_if_fenced()
+        outputs.extend(self.switch_if_fenced());
+        outputs
     }
 
-    /// Takes in that a server that was gone has come back, as another process. It has no fence yet:
-    /// it serves nothing before it was told one, which is not before this.
-    pub fn server_back(&mut self, server: ProcessId) -> Vec<ControllerOutput> {
-        self.gone_servers.remove(&server);
+    /// Takes in that a server is there, as a process that is new, on a node on which it
+    /// [may be](Self::may_be_on). It has no fence yet: it serves nothing before it was told one,
+    /// which is not before this.
+    pub fn server_there(&mut self, server: ProcessId, node: NodeId) -> Vec<ControllerOutput> {
+        if self.stage == Stage::Deposed || !self.may_be_on(server, node) {
+            return Vec::new();
+        }
+        let mut outputs = match self.record.homes.insert(server, node) {
+            Some(_) => Vec::new(),
+            None => self.save_record(),
+        };
         let change = self.record.change.as_ref();
         let is_of_change = self.record.map.servers.contains(&server)
             || change.is_some_and(|change| change.map.servers.contains(&server));
-        let Stage::Fencing { waiting } = &mut self.stage else {
-            return Vec::new();
-        };
-        if !is_of_change || !waiting.insert(server) {
-            return Vec::new();
+        let epoch = change.map(|change| change.map.epoch);
+        if let (Stage::Fencing { waiting }, Some(epoch)) = (&mut self.stage, epoch)
+            && is_of_change
+            && waiting.insert(server)
+        {
+            outputs.push(self.to_server(server, ControllerWord::Fence { epoch }));
         }
-        let word = change.map(|change| ControllerWord::Fence {
-            epoch: change.map.epoch,
-        });
-        word.map(|word| self.to_server(server, word))
-            .into_iter()
-            .collect()
+        outputs
     }
 
     /// Does what is due at a time.
@@ -378,7 +458,7 @@ impl EpochController {
             .map(|change| change.map.servers.clone())
             .unwrap_or_default();
         let all = self.record.map.servers.union(&next).copied();
-        let waiting = all.filter(|server| !self.gone_servers.contains(server));
+        let waiting = all.filter(|server| !self.is_gone(*server));
         self.stage = Stage::Fencing {
             waiting: waiting.collect(),
         };
@@ -407,6 +487,16 @@ impl EpochController {
 
     fn save(&mut self, after: AfterSave) -> Vec<ControllerOutput> {
         self.stage = Stage::Saving(after);
+        self.save_record()
+    }
+
+    /// Saves the record, or does so once the save before it is answered.
+    fn save_record(&mut self) -> Vec<ControllerOutput> {
+        if self.saving.is_some() {
+            self.is_changed = true;
+            return Vec::new();
+        }
+        self.saving = Some(self.record.homes.clone());
         vec![ControllerOutput::Save(self.record.clone())]
     }
 

@@ -186,18 +186,18 @@ impl EpochNode {
         !left.is_empty()
     }
 
-    /// Takes in what the leader of a term orders, and, if this came with it, the word of this node
-    /// that this leader has heard.
+    /// Takes in what the leader of a term orders, and the newest word of this node that this leader
+    /// had heard when it ordered that, with the servers whose home was this node then, in the store.
     ///
-    /// A server is told a fence when the leader of the newest term knows of its process, and what
-    /// it is told is what the leader ordered then, or later: each change after that waits for this
-    /// server. Otherwise one that comes back where the newest was not heard could serve an epoch
-    /// that is over. So a word counts as heard only with an order.
+    /// A server is told a fence when the leader of the newest term knows of its process and has
+    /// saved where it is, and what it is told is what the leader ordered then, or later: each change
+    /// after that waits for this server, also that of another leader. Otherwise one that comes back
+    /// where the newest was not heard, or on another node, could serve an epoch that is over.
     pub fn hear(
         &mut self,
         term: u64,
         order: &EpochOrder,
-        heard: Option<&NodeWord>,
+        heard: Option<(&NodeWord, &BTreeSet<ProcessId>)>,
     ) -> Option<NodeTell> {
         if term < self.term {
             return None;
@@ -214,8 +214,11 @@ impl EpochNode {
         if !is_late {
             self.renew(order);
         }
-        let servers = heard.map_or(&[][..], |word| &word.servers);
-        for server in servers {
+        let (servers, homes) = match heard {
+            Some((word, homes)) => (&word.servers[..], homes),
+            None => (&[][..], &BTreeSet::new()),
+        };
+        for server in servers.iter().filter(|it| homes.contains(&it.number)) {
             let of_process = self.uses.iter_mut();
             let mut of_process = of_process.filter(|(id, state)| {
                 let is_meant = |number| number == server.number;

@@ -243,6 +243,7 @@ impl Model for Small {
             map: map.clone(),
             last_epoch: 1,
             change: None,
+            homes: (0..SERVERS).map(|server| (server, 0)).collect(),
         };
         let member = (EpochMember::new(map, OVER_NS), Operations::default());
         vec![State {

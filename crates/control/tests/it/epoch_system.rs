@@ -104,6 +104,7 @@ impl System {
                 map: map.clone(),
                 last_epoch: 1,
                 change: None,
+                homes: (0..SERVERS).map(|server| (server, 0)).collect(),
             },
             is_faulty: true,
             operations: 0,

@@ -1,6 +1,6 @@
 //! Changes of a map of servers, step by step.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use barograph_control::{
     ChangeEnd, ChangeRefusal, ControllerMessage, ControllerOutput, ControllerWord, DatasetMap,
@@ -15,18 +15,30 @@ const TIMES: EpochTimes = EpochTimes {
 };
 const PATIENCE_NS: i64 = 500 * MS;
 
+/// These servers, at home on one node.
+fn servers_at(servers: std::ops::Range<u64>, node: u64) -> BTreeMap<u64, u64> {
+    servers.map(|server| (server, node)).collect()
+}
+
+fn lead_map() -> ServerMap {
+    ServerMap {
+        epoch: 7,
+        servers: BTreeSet::from([1, 2, 3]),
+    }
+}
+
 /// A controller whose record is always taken at once.
 struct Lead(EpochController);
 
 impl Lead {
     fn new(members: std::ops::Range<u64>) -> Self {
-        let servers = BTreeSet::from([1, 2, 3]);
-        let map = ServerMap { epoch: 7, servers };
+        let map = lead_map();
         let record = EpochRecord {
             term: 4,
             map,
             last_epoch: 9,
             change: None,
+            homes: servers_at(1..4, 0),
         };
         let (controller, _) = EpochController::take_over(5, record, members, TIMES);
         let mut lead = Self(controller);
@@ -81,7 +93,7 @@ fn a_change_prepares_fences_and_switches() {
     assert_eq!(lead.0.hear_server(3, &ProcessWord::Fenced { epoch: 9 }), []);
     assert_eq!(lead.0.record().map.epoch, 7);
     // Nobody knows whether the third one serves, until it is gone for certain.
-    let outputs = lead.0.server_gone(3);
+    let outputs = lead.0.server_gone(3, None);
     let told = lead.settle(outputs, 4);
     let map = ServerMap {
         epoch: 10,
@@ -100,6 +112,46 @@ fn a_change_prepares_fences_and_switches() {
         lead.0.change(BTreeSet::new()),
         Err(ChangeRefusal::NoServers)
     );
+}
+
+#[test]
+fn a_server_moves_when_it_has_ended_at_home_and_the_store_knows_it() {
+    let mut lead = Lead::new(0..1);
+    let told_of = |server| {
+        let map = lead_map();
+        let what = ControllerWord::Switch { map };
+        let message = ControllerMessage { term: 5, what };
+        ControllerOutput::ToServer(server, message)
+    };
+    assert_eq!(*lead.0.servers_of(0), BTreeSet::from([1, 2, 3]));
+    // It claims to be on another node, which also says that it has ended.
+    assert!(!lead.0.may_be_on(3, 9) && lead.0.may_be_on(3, 0));
+    assert_eq!(lead.0.server_there(3, 9), []);
+    assert_eq!(lead.0.server_gone(3, Some(9)), []);
+    let gone = lead.0.server_gone(3, Some(0));
+    assert!(lead.0.is_gone(3) && *lead.0.servers_of(0) == BTreeSet::from([1, 2]));
+    let [ControllerOutput::Save(record)] = &gone[..] else {
+        panic!("{gone:?}")
+    };
+    assert_eq!(record.homes, servers_at(1..3, 0));
+    // While that is being saved it comes back there, and a fourth one begins.
+    assert_eq!(lead.0.server_there(3, 0), []);
+    assert_eq!(lead.0.server_there(4, 9), []);
+    assert!(lead.0.servers_of(9).is_empty() && !lead.0.servers_of(0).contains(&3));
+    let again = lead.0.saved(true, 1);
+    assert!(lead.0.servers_of(9).is_empty() && !lead.0.servers_of(0).contains(&3));
+    let [ControllerOutput::Save(record)] = &again[..] else {
+        panic!("{again:?}")
+    };
+    assert_eq!(record.homes.get(&4), Some(&9));
+    assert_eq!(lead.0.saved(true, 2), [told_of(3), told_of(4)]);
+    assert_eq!(*lead.0.servers_of(9), BTreeSet::from([4]));
+    // A change begins while a home is saved; it goes on when both are.
+    assert_eq!(lead.0.server_gone(4, Some(9)).len(), 1);
+    assert_eq!(lead.0.change(BTreeSet::from([1, 2])), Ok(vec![]));
+    let again = lead.0.saved(true, 3);
+    assert!(matches!(&again[..], [ControllerOutput::Save(record)] if record.change.is_some()));
+    assert_eq!(lead.0.saved(true, 3).len(), 1, "the member is to drain");
 }
 
 #[test]
@@ -318,6 +370,7 @@ fn a_node_controller_answers_for_its_members() {
 #[test]
 fn a_server_is_told_a_fence_when_the_leader_knows_of_it() {
     let mut node = EpochNode::default();
+    let homes = BTreeSet::from([1]);
     let serves = |number, oldest_epoch| EpochUse::Server {
         number,
         oldest_epoch,
@@ -332,7 +385,12 @@ fn a_server_is_told_a_fence_when_the_leader_knows_of_it() {
     node.report(use_of(1), serves(1, None), 0);
     assert_eq!(node.hear(5, &order(0, 7, 7), None), None);
     let word = node.word();
-    let tell = node.hear(5, &order(0, 7, 7), Some(&word)).unwrap();
+    let elsewhere = BTreeSet::from([0, 2]);
+    let told = node.hear(5, &order(0, 7, 7), Some((&word, &elsewhere)));
+    assert_eq!(told, None, "its home is not in the store");
+    let tell = node
+        .hear(5, &order(0, 7, 7), Some((&word, &homes)))
+        .unwrap();
     assert_eq!(said(&node), [(1, 0)]);
     node.report(use_of(1), serves(1, Some(7)), tell.number);
     assert_eq!(said(&node), [(1, 7)]);
@@ -349,7 +407,9 @@ fn a_server_is_told_a_fence_when_the_leader_knows_of_it() {
     // The next leader knows of none, and what it has heard of is told what it orders.
     let word = node.word();
     assert_eq!(node.hear(6, &order(0, 8, 8), None), None);
-    let tell = node.hear(6, &order(0, 9, 9), Some(&word)).unwrap();
+    let tell = node
+        .hear(6, &order(0, 9, 9), Some((&word, &homes)))
+        .unwrap();
     assert_eq!(tell.order, order(0, 9, 9));
     node.report(use_of(2), serves(1, None), tell.number);
     assert_eq!(said(&node), [(2, 9)]);

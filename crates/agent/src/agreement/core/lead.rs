@@ -172,7 +172,7 @@ impl AgreementCore {
                     answers: answers.collect(),
                     maps: std::mem::take(&mut node.untold_maps)
                         .iter()
-                        .filter_map(|key| lead.maps.order(key))
+                        .filter_map(|key| lead.maps.order(key, name))
                         .collect(),
                 };
                 self.outputs

@@ -63,12 +63,14 @@ impl AgreementCore {
             .relay
             .in_flight
             .take_if(|it| it.sequence <= orders.heard);
-        let maps = in_flight.map(|in_flight| {
+        if let Some(in_flight) = in_flight {
             self.relay.begins = false;
             self.schedules.relay_heard(&in_flight.batch);
-            in_flight.maps
-        });
-        self.maps.relay_orders(orders.term, &orders.maps, maps);
+            self.maps
+                .relay_heard((orders.term, in_flight.sequence), in_flight.maps);
+        }
+        let of = (orders.term, orders.heard);
+        self.maps.relay_orders(of, &orders.maps);
         if !orders.answers.is_empty() {
             let awaited = self.schedules.relay_answers(&orders.answers);
             self.awaited = self.awaited.or(awaited);

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use barograph_control::{
-    ChangeEnd, ControllerOutput, ControllerWord, EpochController, ProcessId, ProcessWord,
+    ChangeEnd, ControllerOutput, ControllerWord, EpochController, NodeId, ProcessId, ProcessWord,
     ServerSample, SlowConfig, SlowServer, SlowServers,
 };
 
 use super::load::MapLoad;
 use super::out::{ScaleDecision, TakenOut};
-use super::saved::RegisteredMap;
+use super::saved::{RegisteredMap, home_of};
 use crate::controller_words::{
-    LedMapRow, MapChange, MapEnd, MapOrder, MapWord, SERVERS_MAX, process_of, servers_text,
+    LedMapRow, MapChange, MapEnd, MapOrder, MapWord, SERVERS_MAX, ServerWord, process_of,
+    servers_text,
 };
 use crate::server_maps::MapControl;
 
@@ -35,9 +36,12 @@ pub(super) struct LedMap {
     next_node: ProcessId,
     /// Since when no node uses it.
     pub(super) unused_ns: Option<i64>,
-    /// The process and the node of each server, and those that have certainly ended.
+    /// The process and the node of each server, and those of which it was heard that they have
+    /// certainly ended.
     pub(super) servers: BTreeMap<u32, (u128, String)>,
     gone: BTreeSet<u32>,
+    /// The nodes of servers that have not certainly ended where they were before.
+    moved: BTreeMap<u32, String>,
     pub(super) slow: SlowServers,
     /// The server that was slower than its peers, and when that was seen.
     pub(super) slowest: Option<(SlowServer, i64)>,
@@ -80,6 +84,7 @@ impl LedMap {
             unused_ns: Some(now_ns),
             servers: BTreeMap::new(),
             gone: BTreeSet::new(),
+            moved: BTreeMap::new(),
             slow: SlowServers::new(SlowConfig::default()),
             slowest: None,
             slow_told: None,
@@ -113,7 +118,8 @@ impl LedMap {
         }
         let of_map = self.controller.record().map.servers.iter();
         let mut of_map = of_map.filter_map(|it| u32::try_from(*it).ok());
-        let is_away = |it: &u32| !self.servers.contains_key(it) && !self.gone.contains(it);
+        let is_gone = |it: &u32| self.controller.is_gone(ProcessId::from(*it));
+        let is_away = |it: &u32| !self.servers.contains_key(it) && !is_gone(it);
         match of_map.find(is_away) {
             None => Ok(()),
             Some(away) => Err(format!(
@@ -126,6 +132,7 @@ impl LedMap {
     /// Takes in that a node is not heard any more.
     pub(super) fn forget_node(&mut self, node: &str, now_ns: i64) -> Vec<ControllerOutput> {
         self.load.forget(node);
+        self.moved.retain(|_, on| on != node);
         let gone = self.nodes.remove(node);
         self.look_whether_used(now_ns);
         gone.map_or_else(Vec::new, |gone| self.controller.member_gone(gone.number))
@@ -207,34 +214,16 @@ impl LedMap {
     ) -> Vec<ControllerOutput> {
         let mut outputs = Vec::new();
         let is_server = |number: u32| number < SERVERS_MAX;
-        for (number, process) in word.gone.iter().filter(|it| is_server(it.0)) {
-            // Of a server that is at work again elsewhere, the end of a process before says
-            // nothing.
-            let process = process_of(process);
-            let is_newest = match self.servers.get(number) {
-                Some((known, _)) => Some(*known) == process,
-                None => process.is_some(),
-            };
-            if is_newest && !self.gone.contains(number) {
-                outputs.extend(self.server_gone(*number));
+        let home = home_of(node);
+        for (number, _) in word.gone.iter().filter(|it| is_server(it.0)) {
+            // Where a server is not at home, the end of a process before says nothing.
+            if self.controller.may_be_on(ProcessId::from(*number), home) {
+                outputs.extend(self.server_gone(*number, Some(home)));
             }
         }
+        self.moved.retain(|_, on| on != node);
         for server in word.servers.iter().filter(|it| is_server(it.number)) {
-            let Some(process) = process_of(&server.process) else {
-                continue;
-            };
-            let at = (process, node.to_owned());
-            if self.servers.insert(server.number, at.clone()) != Some(at) {
-                self.gone.remove(&server.number);
-                outputs.extend(self.controller.server_back(ProcessId::from(server.number)));
-            }
-            if server.fence > 0 {
-                let fenced = ProcessWord::Fenced {
-                    epoch: server.fence,
-                };
-                let number = ProcessId::from(server.number);
-                outputs.extend(self.controller.hear_server(number, &fenced));
-            }
+            outputs.extend(self.hear_server((node, home), server));
         }
         outputs.extend(self.hear_members(node, word));
         self.look_whether_used(now_ns);
@@ -254,10 +243,39 @@ impl LedMap {
         outputs
     }
 
-    pub(super) fn server_gone(&mut self, number: u32) -> Vec<ControllerOutput> {
+    fn hear_server(
+        &mut self,
+        (node, home): (&str, NodeId),
+        server: &ServerWord,
+    ) -> Vec<ControllerOutput> {
+        let number = ProcessId::from(server.number);
+        let Some(process) = process_of(&server.process) else {
+            return Vec::new();
+        };
+        if !self.controller.may_be_on(number, home) {
+            self.moved.insert(server.number, node.to_owned());
+            return Vec::new();
+        }
+        let mut outputs = Vec::new();
+        let at = (process, node.to_owned());
+        if self.servers.insert(server.number, at.clone()) != Some(at) {
+            self.gone.remove(&server.number);
+            self.moved.remove(&server.number);
+            outputs.extend(self.controller.server_there(number, home));
+        }
+        if server.fence > 0 {
+            let epoch = server.fence;
+            let fenced = ProcessWord::Fenced { epoch };
+            outputs.extend(self.controller.hear_server(number, &fenced));
+        }
+        outputs
+    }
+
+    /// Takes in that a server has certainly ended at home: its node says so, or somebody.
+    pub(super) fn server_gone(&mut self, number: u32, by: Option<NodeId>) -> Vec<ControllerOutput> {
         self.servers.remove(&number);
         self.gone.insert(number);
-        self.controller.server_gone(ProcessId::from(number))
+        self.controller.server_gone(ProcessId::from(number), by)
     }
 
     fn hear_members(&mut self, node: &str, word: &MapWord) -> Vec<ControllerOutput> {
@@ -304,6 +322,15 @@ impl LedMap {
         outputs
     }
 
+    fn moved_servers(&self) -> Vec<(u32, String, Option<String>)> {
+        let moved = self.moved.iter();
+        let moved = moved.map(|(number, node)| {
+            let before = self.servers.get(number).map(|(_, node)| node.clone());
+            (*number, node.clone(), before)
+        });
+        moved.collect()
+    }
+
     /// The map, for those who look at it.
     pub(super) fn row(&self, (user, name): (u32, &str), now_ns: i64) -> LedMapRow {
         let record = self.controller.record();
@@ -327,6 +354,7 @@ impl LedMap {
             running: self.nodes.values().map(|node| node.running).sum(),
             running_servers: self.servers.keys().copied().collect(),
             gone_servers: self.gone.iter().copied().collect(),
+            moved_servers: self.moved_servers(),
             slow: self
                 .slowest_now(now_ns)
                 .map(|(slow, _)| (slow.server, slow.ratio, slow.false_alarms)),

@@ -10,14 +10,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use barograph_control::{EpochChange, EpochRecord, ProcessId, RECORDS_MAX, ServerMap};
+use barograph_control::{EpochChange, EpochRecord, NodeId, ProcessId, RECORDS_MAX, ServerMap};
+use barograph_model::fnv1a;
 use barograph_stream::ingest::ServerSet;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use serde::{Deserialize, Serialize};
 
-use crate::controller_words::{MapKey, servers_of, servers_text};
+use crate::controller_words::{MapKey, SERVERS_MAX, servers_of, servers_text};
 
 /// What the key of a register begins with.
 const KEY: &str = "map/";
+/// The greatest number of a node.
+const HOME_MAX: NodeId = (1 << 24) - 1;
 
 /// A register as it is saved.
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,6 +47,8 @@ struct SavedMap {
     change: Option<SavedChange>,
     /// Servers that are out since they were slow.
     out: String,
+    /// The homes of servers from 0 on, as base64: three bytes each, which are 0 for one without.
+    homes: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -125,6 +132,7 @@ impl MapRegisters {
                 is_committed: change.is_committed,
             }),
             out: servers_text(&out.collect::<ServerSet>()),
+            homes: homes_text(&record.homes),
         }))
     }
 
@@ -161,6 +169,7 @@ fn read(key: &str, text: &str) -> Option<(u64, Option<RegisteredMap>)> {
         map: of(map.epoch, &map.servers)?,
         last_epoch: map.last_epoch,
         change,
+        homes: homes_of(&map.homes)?,
     };
     let map = RegisteredMap {
         register: (register < RECORDS_MAX).then_some(register)?,
@@ -172,6 +181,46 @@ fn read(key: &str, text: &str) -> Option<(u64, Option<RegisteredMap>)> {
     Some((saved.floor, Some(map)))
 }
 
+/// The number by which a map knows a node. It is the same to all leaders. With 24 bits, a server that
+/// moves is taken for one that stays with a probability of 6e-8; more would not fit into a record
+/// for as many servers as a map may have.
+pub(super) fn home_of(node: &str) -> NodeId {
+    let hash = fnv1a(node.as_bytes());
+    let folded = (hash ^ hash >> 24 ^ hash >> 48) & HOME_MAX;
+    // 0 means none.
+    folded.max(1)
+}
+
+fn homes_text(homes: &BTreeMap<ProcessId, NodeId>) -> String {
+    let Some(last) = homes
+        .keys()
+        .copied()
+        .filter(|it| *it < u64::from(SERVERS_MAX))
+        .max()
+    else {
+        return String::new();
+    };
+    let homes = (0..=last).map(|server| homes.get(&server).copied().unwrap_or(0));
+    let bytes = homes.flat_map(|home| {
+        let [first, second, third, ..] = home.to_le_bytes();
+        [first, second, third]
+    });
+    BASE64.encode(bytes.collect::<Vec<u8>>())
+}
+
+fn homes_of(text: &str) -> Option<BTreeMap<ProcessId, NodeId>> {
+    let bytes = BASE64.decode(text).ok()?;
+    let (homes, rest) = bytes.as_chunks::<3>();
+    if !rest.is_empty() || homes.len() > SERVERS_MAX as usize {
+        return None;
+    }
+    let homes = homes.iter().map(|[first, second, third]| {
+        NodeId::from(u32::from_le_bytes([*first, *second, *third, 0]))
+    });
+    let homes = (0..).zip(homes).filter(|(_, home)| *home != 0);
+    Some(homes.collect())
+}
+
 fn text_of(servers: &BTreeSet<ProcessId>) -> String {
     let servers = servers.iter().filter_map(|it| u32::try_from(*it).ok());
     servers_text(&servers.collect())
@@ -180,6 +229,8 @@ fn text_of(servers: &BTreeSet<ProcessId>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use barograph_control::RECORD_BYTES_MAX;
+    use barograph_fabric::WORD_BYTES_MAX;
 
     #[test]
     fn registers_are_used_again_and_epochs_are_not() {
@@ -192,6 +243,7 @@ mod tests {
             },
             last_epoch: epoch + 1,
             change: None,
+            homes: [(0, home_of("a")), (70, home_of("b"))].into(),
         };
         let key = (7, "a map/of\"one".to_owned());
         assert_eq!(registers.take(), Some((0, 1)));
@@ -237,6 +289,7 @@ mod tests {
                 map: map(u64::MAX),
                 is_committed: false,
             }),
+            homes: all.iter().map(|server| (*server, HOME_MAX)).collect(),
         };
         let key = (
             u32::MAX,
@@ -248,9 +301,13 @@ mod tests {
         };
         let text = registers.saved(&key, &"\u{1}".repeat(64), &record, 0..1_024);
         assert!(
-            text.len() <= barograph_control::RECORD_BYTES_MAX,
-            "{}",
+            text.len() <= RECORD_BYTES_MAX,
+            "{} bytes of a record",
             text.len()
         );
+        // As many of them are one word of a replica, which has them as texts in JSON.
+        let in_word = serde_json::to_string(&text).unwrap().len() + key_of(RECORDS_MAX).len() + 128;
+        let in_word = in_word * RECORDS_MAX;
+        assert!(in_word <= WORD_BYTES_MAX, "{in_word} bytes of a word");
     }
 }

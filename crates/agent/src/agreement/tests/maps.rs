@@ -1,8 +1,10 @@
 //! Maps of servers over several nodes: they change while programs do operations, also when leaders,
 //! nodes and servers die in between.
 
+mod homes;
 mod removal;
 mod scale;
+mod seeds;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +23,11 @@ struct Program {
     process: u8,
     /// The number of its server; `None` for a member.
     server: Option<u32>,
-    /// Operations that run.
+    /// Operations that run, and the oldest epoch of those that a server serves.
     running: u64,
+    oldest_epoch: Option<u64>,
+    /// The greatest fence by which a member was refused.
+    refused: u64,
     /// Operations that have ended so far, and how many more each report has.
     ended: u64,
     more: u64,
@@ -38,24 +43,16 @@ const USER: u32 = 1_000;
 impl Programs {
     /// Two members on different nodes, and four servers on two.
     fn new() -> Self {
-        let member = |node, process| Program {
-            node,
-            process,
-            server: None,
-            running: 0,
-            ended: 0,
-            more: 0,
-            service_s: 0.001,
-            told: None,
-        };
-        let mut all = vec![member(3, 1), member(4, 2)];
+        let members = [Program::idle(3, 1, None), Program::idle(4, 2, None)];
+        let mut programs = Self(members.into());
         for server in 0..4 {
-            all.push(Program {
-                server: Some(server),
-                ..member(3 + server as usize % 2, 10 + server as u8)
-            });
+            programs.begin(3 + server as usize % 2, 10 + server as u8, server);
         }
-        Self(all)
+        programs
+    }
+
+    fn begin(&mut self, node: usize, process: u8, server: u32) {
+        self.0.push(Program::idle(node, process, Some(server)));
     }
 
     fn run(&mut self, cluster: &mut Cluster, ms: i64) {
@@ -104,6 +101,22 @@ impl Programs {
 }
 
 impl Program {
+    /// One that does nothing yet.
+    fn idle(node: usize, process: u8, server: Option<u32>) -> Self {
+        Self {
+            node,
+            process,
+            server,
+            running: 0,
+            oldest_epoch: None,
+            refused: 0,
+            ended: 0,
+            more: 0,
+            service_s: 0.001,
+            told: None,
+        }
+    }
+
     /// Requests that it has served, if it is a server of the map in force.
     fn samples(&self) -> Vec<MapSample> {
         let number = self.server.unwrap_or_default();
@@ -134,14 +147,14 @@ impl Program {
             None => MapRole::Member {
                 running: self.running,
                 waiting: 0,
-                refused: 0,
+                refused: self.refused,
                 ended: self.ended,
                 declared: (0..4).collect::<ServerSet>(),
             },
             Some(number) => MapRole::Server {
                 number,
                 running: self.running,
-                oldest_epoch: None,
+                oldest_epoch: self.oldest_epoch,
                 samples: self.samples(),
             },
         };
@@ -343,16 +356,7 @@ fn a_server_that_comes_back_serves_from_the_newest_fence() {
     programs.run(&mut cluster, 500);
     assert_eq!(change(&mut cluster, &mut programs, remove(0)), Ok(2));
     programs.run(&mut cluster, 1_000);
-    programs.0.push(Program {
-        node: 3,
-        process: 21,
-        server: Some(1),
-        running: 0,
-        ended: 0,
-        more: 0,
-        service_s: 0.001,
-        told: None,
-    });
+    programs.begin(4, 21, 1);
     programs.run(&mut cluster, 1_000);
     let (_, words) = programs.of(21).told.unwrap();
     assert_eq!((words.epoch, words.fence), (2, 2));
@@ -411,8 +415,8 @@ fn the_next_leader_tells_fences_of_a_change_that_was_committed() {
     keep(&mut led, &mut records);
     // No node has heard of the fence when this leader is lost.
     let mut led = LedMaps::take_over(2, maps.control(), &records, 0);
-    assert_eq!(led.order(&key), None, "its term is not saved");
+    assert_eq!(led.order(&key, "a"), None, "its term is not saved");
     keep(&mut led, &mut records);
-    let order = led.order(&key).unwrap();
+    let order = led.order(&key, "a").unwrap();
     assert_eq!((order.epoch, order.fence), (1, 2));
 }

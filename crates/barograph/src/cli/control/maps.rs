@@ -48,6 +48,8 @@ struct Row {
     members: u64,
     running: u64,
     running_servers: Vec<u32>,
+    #[serde(default)]
+    moved_servers: Vec<(u32, String, Option<String>)>,
     slow: Option<(u64, f64, f64)>,
     changes: Vec<Change>,
 }
@@ -117,8 +119,23 @@ impl Maps {
             ],
             &[3, 6, 7],
             &cells,
-        )
+        )?;
+        let moved: Vec<String> = rows.iter().flat_map(moved).collect();
+        output::print(&moved.concat())
     }
+}
+
+/// What is to be done about servers that have moved.
+fn moved(row: &Row) -> impl Iterator<Item = String> {
+    let map = plain(&row.name).into_owned();
+    row.moved_servers.iter().map(move |(server, node, before)| {
+        let node = plain(node);
+        let before = before.as_deref().map_or("another node".into(), plain);
+        format!(
+            "\n{map}: server {server} is on {node} now and serves nothing: that it has ended on \
+             {before} is not certain. If you know that it has: baro control maps {map} --gone {server}\n"
+        )
+    })
 }
 
 fn cells(row: &Row) -> Vec<String> {

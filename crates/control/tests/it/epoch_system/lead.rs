@@ -20,9 +20,8 @@ pub(super) struct Lead {
     /// What nodes are told; its epoch is 0 before the record of this term is saved.
     order: EpochOrder,
     pub(super) nodes: BTreeMap<u64, LedNode>,
-    /// The process of each server, and servers that have ended.
+    /// The process of each server that is at home.
     servers: BTreeMap<ProcessId, u128>,
-    gone: BTreeSet<ProcessId>,
     /// Whether it hears reports: another one has been elected otherwise, of which it does not know.
     pub(super) is_heard: bool,
 }
@@ -50,7 +49,6 @@ impl Lead {
             order: EpochOrder::default(),
             nodes: BTreeMap::new(),
             servers: BTreeMap::new(),
-            gone: BTreeSet::new(),
             is_heard: true,
         };
         (lead, outputs)
@@ -90,8 +88,14 @@ impl Lead {
     pub(super) fn may_change(&self, servers: &BTreeSet<ProcessId>) -> bool {
         let is_there = |server: &ProcessId| self.servers.contains_key(server);
         let mut of_map = self.controller.record().map.servers.iter();
-        let all_are_known = of_map.all(|it| is_there(it) || self.gone.contains(it));
+        let all_are_known = of_map.all(|it| is_there(it) || self.controller.is_gone(*it));
         all_are_known && servers.iter().all(is_there)
+    }
+
+    /// Takes in that somebody knows that a server has ended at home.
+    pub(super) fn server_gone(&mut self, server: ProcessId) -> Vec<ControllerOutput> {
+        self.servers.remove(&server);
+        self.controller.server_gone(server, None)
     }
 
     /// Whether a report is newer than those that were heard of the node.
@@ -124,11 +128,10 @@ impl Lead {
 
     pub(super) fn hear(&mut self, node: u64, word: &NodeWord) -> Vec<ControllerOutput> {
         let mut outputs = Vec::new();
-        for (number, process) in &word.gone {
-            let known = self.servers.get(number);
-            if known.is_none_or(|known| known == process) && self.gone.insert(*number) {
+        for (number, _) in &word.gone {
+            if self.controller.may_be_on(*number, node) {
                 self.servers.remove(number);
-                outputs.extend(self.controller.server_gone(*number));
+                outputs.extend(self.controller.server_gone(*number, Some(node)));
             }
         }
         for NodeServer {
@@ -137,9 +140,11 @@ impl Lead {
             fence,
         } in &word.servers
         {
+            if !self.controller.may_be_on(*number, node) {
+                continue;
+            }
             if self.servers.insert(*number, *process) != Some(*process) {
-                self.gone.remove(number);
-                outputs.extend(self.controller.server_back(*number));
+                outputs.extend(self.controller.server_there(*number, node));
             }
             if *fence > 0 {
                 let fenced = ProcessWord::Fenced { epoch: *fence };

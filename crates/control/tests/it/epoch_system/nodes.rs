@@ -3,9 +3,9 @@
 //! and a network between nodes and leaders that loses, doubles, delays and reorders their messages.
 //! Programs, node controllers and leaders die and begin anew.
 //!
-//! Two things are as in the agent, and needed. A server comes back on the node on which it was. And
-//! the next leader begins a while after the one before has heard its last report, which is longer
-//! than a node waits for an acknowledgement: the times of elections see to that.
+//! Servers come back on the node on which they were, or on another one. One thing is as in the agent,
+//! and needed: the next leader begins a while after the one before has heard its last report, which
+//! is longer than a node waits for an acknowledgement. The times of elections see to that.
 
 mod leaders;
 mod work;
@@ -50,7 +50,8 @@ enum Parcel {
         name: u64,
         term: u64,
         heard: u64,
-        order: Option<EpochOrder>,
+        /// With the servers whose home is the node.
+        order: Option<(EpochOrder, BTreeSet<ProcessId>)>,
     },
     Request {
         member: usize,
@@ -78,8 +79,8 @@ struct Node {
     /// The name and the term of the leader that it follows.
     leader: Option<(u64, u64)>,
     in_flight: Option<(u64, NodeWord, i64)>,
-    /// The word that the leader has heard.
-    heard: Option<NodeWord>,
+    /// The newest word that the leader has heard, and its number.
+    heard: Option<(u64, NodeWord)>,
     reported_ns: i64,
     leader_ns: i64,
     down_until_ns: i64,
@@ -99,6 +100,8 @@ struct Faults {
     nodes: u64,
     cuts: u64,
     servers: u64,
+    /// How often a server that begins anew is on another node than before.
+    moves: u64,
     members: u64,
     /// How often a node looks whether a process has ended.
     looks: u64,
@@ -114,6 +117,7 @@ impl Faults {
             nodes: one_of([0, 1, 4]),
             cuts: one_of([0, 0, 2]),
             servers: one_of([0, 1, 5]),
+            moves: one_of([0, 100, 500]),
             members: one_of([0, 0, 1]),
             looks: one_of([5, 20, 100]),
         }
@@ -171,6 +175,7 @@ impl System {
                 map,
                 last_epoch: 1,
                 change: None,
+                homes: BTreeMap::new(),
             },
             is_faulty: true,
             operations: 0,
@@ -236,7 +241,7 @@ impl System {
                 term,
                 heard,
                 order,
-            } => self.hear_orders(node, (name, term), heard, order.as_ref()),
+            } => self.hear_orders(node, (name, term), heard, order),
             Parcel::Request {
                 member,
                 operation,
@@ -284,7 +289,7 @@ impl System {
         id: u64,
         (name, term): (u64, u64),
         heard: u64,
-        order: Option<&EpochOrder>,
+        order: Option<(EpochOrder, BTreeSet<ProcessId>)>,
     ) {
         let now_ns = self.now_ns;
         let node = &mut self.nodes[id as usize];
@@ -296,13 +301,15 @@ impl System {
             node.follow((name, term));
         }
         node.leader_ns = now_ns;
-        let heard = node.in_flight.take_if(|it| it.0 <= heard);
-        let word = heard.map(|(_, word, _)| word);
-        if let Some(order) = order {
-            let tell = node.controller.hear(term, order, word.as_ref());
+        if let Some((sequence, word, _)) = node.in_flight.take_if(|it| it.0 <= heard) {
+            node.heard = Some((sequence, word));
+        }
+        if let Some((order, homes)) = order {
+            let word = node.heard.as_ref().filter(|it| it.0 <= heard);
+            let word = word.map(|(_, word)| (word, &homes));
+            let tell = node.controller.hear(term, &order, word);
             node.queue(tell);
         }
-        node.heard = word.or(node.heard.take());
     }
 
     fn work_node(&mut self, id: u64) {
@@ -397,7 +404,8 @@ impl System {
         let waits = waits.is_some_and(|(_, _, sent_ns)| now_ns - sent_ns < REPEAT_NS);
         let word = node.controller.word();
         let is_due = now_ns - node.reported_ns >= REPORT_NS;
-        if waits || (node.heard.as_ref() == Some(&word) && !is_due) {
+        let is_heard = node.heard.as_ref().is_some_and(|(_, heard)| *heard == word);
+        if waits || (is_heard && !is_due) {
             return;
         }
         node.sequence += 1;
@@ -425,6 +433,10 @@ impl System {
         }
         for said in word.servers.iter().filter(|it| it.fence > 0) {
             let server = &self.servers[said.number as usize];
+            if server.node != id {
+                // It means a process that has ended, which this node has not seen yet.
+                continue;
+            }
             let told = server.slot.told.as_ref();
             let mut serving = server.serving.iter();
             let is_fenced = told.is_none_or(|told| told.fence >= said.fence)

@@ -80,7 +80,9 @@ impl System {
             name: lead.name,
             term,
             heard: lead.nodes.get(&node).map_or(0, |it| it.sequence),
-            order: lead.order().cloned(),
+            order: lead
+                .order()
+                .map(|order| (order.clone(), lead.controller.servers_of(node).clone())),
         };
         self.send(parcel);
     }
@@ -117,6 +119,7 @@ impl System {
             self.carry_out(term, outputs);
         }
         self.change();
+        self.say_gone();
         self.elect();
         if self.is_faulty && self.random.is(2) && self.leads.len() > 1 {
             self.leads.pop_first();
@@ -136,6 +139,24 @@ impl System {
         if lead.may_change(&servers) {
             let (term, outputs) = (*term, lead.controller.change(servers));
             self.carry_out(term, outputs.unwrap_or_default());
+        }
+    }
+
+    /// Somebody says of a server that it has ended where it was, which is true: its node was
+    /// restarted, and saw nothing of that.
+    fn say_gone(&mut self) {
+        if !self.random.is(2) {
+            return;
+        }
+        let Some((term, lead)) = self.leads.iter_mut().next_back() else {
+            return;
+        };
+        let homes = &lead.controller.record().homes;
+        let mut moved = self.servers.iter();
+        let moved = moved.find(|it| homes.get(&it.number).is_some_and(|home| *home != it.node));
+        if let Some(server) = moved {
+            let (term, outputs) = (*term, lead.server_gone(server.number));
+            self.carry_out(term, outputs);
         }
     }
 

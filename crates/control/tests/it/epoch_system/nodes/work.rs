@@ -4,7 +4,7 @@ use barograph_control::{ProcessId, ServerAnswer};
 
 use super::super::programs::{Ended, Member, Operation, Running, Server, Serving};
 use super::super::{AGAIN_NS, FAULTS_NS, MS, PATIENCE_NS, QUIET_NS};
-use super::{Parcel, System};
+use super::{NODES, Parcel, System};
 
 impl System {
     pub(super) fn hear_request(&mut self, of: (usize, u64), server: ProcessId, epoch: u64) {
@@ -60,8 +60,12 @@ impl System {
             // The next one is there before the end of this one is seen, or long after.
             let down = [1, 20, 400][self.random.below(3) as usize];
             let begins_ns = now_ns + self.random.below(down) as i64 * MS;
+            let node = match self.random.is(self.faults.moves) {
+                true => self.random.below(NODES),
+                false => self.servers[number].node,
+            };
             let server = &mut self.servers[number];
-            let next = Server::new(server.node, server.number, process, begins_ns);
+            let next = Server::new(node, server.number, process, begins_ns);
             let old = std::mem::replace(server, next);
             self.ended.push(Ended {
                 node: old.node,
