@@ -185,3 +185,36 @@ def test_programs_of_all_nodes_take_turns_and_a_lost_leader_is_replaced(tmp_path
         eventually(lambda: states(next_one) == [("second", "granted"), ("fourth", "waiting")], "the holder is known")
         second.do("end", "y", MIB)
         assert fourth.answer() == "granted 1.0"
+
+
+def test_a_server_moves_to_another_node_when_it_has_ended_where_it_was(tmp_path: Path, processes: ExitStack) -> None:
+    config = f"{QUICK}{CONTROLLERS}"
+    with certified({name: config for name in "abc"}) as nodes:
+        led = eventually(lambda: agreed(nodes), "all follow one", 60)
+        a = next(node for node in nodes if node.node == led)
+        b, c = (node for node in nodes if node.node != led)
+        servers = [started(processes, b, SERVER, number) for number in range(3)]
+        member = started(processes, b, MEMBER)
+        assert [server.line() for server in servers] == ["ready"] * 3
+        assert member.line() == "1 0 1 2"
+        eventually(lambda: [server.ask(1) for server in servers] == ["served"] * 3, "all serve")
+        # Its next process is there while the one before runs on its node, and serves nothing.
+        moved = started(processes, c, SERVER, 1)
+        assert moved.line() == "ready"
+        eventually(lambda: the_map(a)["moved_servers"] == [[1, c.node, b.node]], "the leader sees both")
+        assert "baro control maps solver-io --gone 1" in a.out("control", "maps")
+        state = "SELECT state FROM map_servers WHERE server = 1"
+        eventually(lambda: a.rows(state) == [{"state": "moved"}], "a table")
+        assert moved.ask(1) != "served"
+        assert servers[1].ask(1) == "served"
+        servers[1].kill()
+        eventually(lambda: moved.ask(1) == "served", "it is told the fence", 30)
+        assert the_map(a)["moved_servers"] == []
+        # The next leader hears of the end on the old node as well, and waits for the new one.
+        a.stop(signal.SIGKILL)
+        led = eventually(lambda: agreed([b, c]), "another one leads", 60)
+        next_one = b if b.node == led else c
+        eventually(lambda: the_map(next_one)["running_servers"] == [0, 1, 2], "it knows where the servers are", 30)
+        next_one.out("control", "maps", "solver-io", "--remove", 0)
+        assert member.line() == "2 1 2"
+        assert moved.ask(1) == "2"

@@ -39,6 +39,22 @@ for line in sys.stdin:
 """
 
 
+# Blocks of Python that say nothing of what they have done.
+BLOCKS = """
+import sys, barograph
+volume = barograph.io_volume(sys.argv[1], application="blocks")
+with volume.phase(1000):
+    pass
+with volume.phase(2000) as phase:
+    phase.done(300)
+with volume.phase():
+    pass
+try:
+    with volume.phase(4000):
+        raise OSError
+except OSError:
+    pass
+"""
 # Knocks at the door for phases all the time, as processes that do not exist.
 FLOOD = """
 import os, socket, sys
@@ -163,6 +179,15 @@ def test_one_after_the_other_and_everything_is_told(start: Start, program: Calla
     assert "--interference" in agent.error("control", "replay", "--interference", "1000", status=2)
     volume = "SELECT value FROM io_schedule_ended_count WHERE newest AND volume = 'scratch'"
     eventually(lambda: agent.rows(volume) == [{"value": 2}], "a counter")
+
+
+def test_blocks_of_python_have_done_what_they_declared_unless_they_say_otherwise(start: Start, tmp_path: Path) -> None:
+    agent = start(config=config(tmp_path))
+    settings = environment(BAROGRAPH_RUN_DIR=str(agent.run_dir))
+    subprocess.run([sys.executable, "-c", BLOCKS, str(tmp_path)], check=True, env=settings)
+    done = "SELECT done_bytes FROM io_phases WHERE state = 'ended' ORDER BY id"
+    rows = eventually(lambda: len(rows := agent.rows(done)) == 4 and rows, "all have ended")
+    assert [row["done_bytes"] for row in rows] == [1000, 300, 0, 0]
 
 
 def test_ranks_of_a_job_have_one_grant(start: Start, program: Callable[..., Program], tmp_path: Path) -> None:

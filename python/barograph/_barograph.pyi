@@ -533,7 +533,10 @@ class IoPhase:
         to the end.
         """
     def done(self, bytes_done: int) -> None:
-        """Notes how much was done, for the end of the phase."""
+        """Notes how much was done, for the end of the phase.
+
+        A block that ends without an error and has not said it has done the bytes that it declared.
+        """
     @property
     def grant(self) -> Literal["off", "granted", "late", "no_agent"] | None:
         """Why the phase may go on; None before it begins.

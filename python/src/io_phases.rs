@@ -37,7 +37,8 @@ pub(crate) struct IoPhase {
 struct PhaseState {
     number: u64,
     grant: Option<IoGrant>,
-    bytes_done: u64,
+    /// `None` before the program has said how much it has done.
+    bytes_done: Option<u64>,
 }
 
 #[pymethods]
@@ -108,7 +109,7 @@ impl IoVolume {
             state: Mutex::new(PhaseState {
                 number: 0,
                 grant: None,
-                bytes_done: 0,
+                bytes_done: None,
             }),
         })
     }
@@ -128,7 +129,7 @@ impl IoPhase {
                 return Err(error);
             }
             let mut state = this.state();
-            (state.number, state.grant, state.bytes_done) = (number, Some(grant), 0);
+            (state.number, state.grant, state.bytes_done) = (number, Some(grant), None);
         }
         Ok(slf)
     }
@@ -137,13 +138,16 @@ impl IoPhase {
         &self,
         py: Python<'_>,
         _kind: &Bound<'_, PyAny>,
-        _error: &Bound<'_, PyAny>,
+        error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) {
         let (number, done) = {
             let mut state = self.state();
             (std::mem::take(&mut state.number), state.bytes_done)
         };
+        // A block that ends well and says nothing has done what it was for.
+        let declared = self.config.bytes.filter(|_| error.is_none());
+        let done = done.or(declared).unwrap_or(0);
         if let Some(volume) = self.volume(py) {
             py.detach(|| volume.end_raw(number, done));
         }
@@ -154,7 +158,7 @@ impl IoPhase {
     fn step(&self, py: Python<'_>, bytes_done: u64) -> PyResult<&'static str> {
         let number = {
             let mut state = self.state();
-            state.bytes_done = bytes_done;
+            state.bytes_done = Some(bytes_done);
             state.number
         };
         let Some(volume) = self.volume(py) else {
@@ -169,7 +173,7 @@ impl IoPhase {
 
     /// Notes how much was done, for the end of the phase.
     fn done(&self, bytes_done: u64) {
-        self.state().bytes_done = bytes_done;
+        self.state().bytes_done = Some(bytes_done);
     }
 
     /// Why the phase may go on: "granted", "off", "late" or "no_agent"; None before it begins.

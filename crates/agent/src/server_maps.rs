@@ -27,7 +27,7 @@ pub(crate) use map_control::{AskedOfMaps, MAP_CONTROLLER, MapControl, ToldMaps};
 pub(crate) use relay::MapBatch;
 
 /// Most maps of which a node keeps anything, and of one user.
-const MAPS_MAX: usize = 256;
+const MAPS_MAX: usize = 128;
 const MAPS_OF_USER_MAX: usize = 32;
 /// Most samples of servers that wait to be relayed; those beyond are left out.
 const SAMPLES_MAX: usize = 1_024;

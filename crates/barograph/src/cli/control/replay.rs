@@ -64,11 +64,16 @@ impl Replay {
             let text = "--interference must be 0 to 100, and --turn 0.001 to 1000000";
             return Err(Usage(text.into()).into());
         }
-        let record = IoRecord::of(&self.frames()?);
+        let frames = self.frames()?;
+        let record = IoRecord::of(&frames);
         let bandwidth = self.bandwidth.or_else(|| record.bandwidth());
         let Some(bandwidth) = bandwidth.filter(|it| it.is_finite() && *it > 0.0) else {
+            let told = match frames.iter().any(|frame| frame.stage == 0) {
+                true => "every phase that has ended says that it has read and written nothing",
+                false => "no phase of I/O has ended",
+            };
             anyhow::bail!(
-                "no phase of I/O has ended since {}: programs say when they begin and end \
+                "{told} since {}: programs say when they begin and end, and how much they have done \
                  (docs/guide/scheduling.md)",
                 self.since
             );
