@@ -8,6 +8,12 @@
 //! two choices in randomized load balancing", 2001), so that tasks that are placed by the same
 //! readings do not all go to one node.
 //!
+//! A move that gains a task something costs all tasks behind it the time of the move, and queues of
+//! equal load differ by chance, the more the longer they are. So a task has patience: it moves only
+//! for a gain above the geometric mean of the usual queue and the time of the move. Where queues
+//! are short, that is nearly nothing; where they are long, a task is not moved for what
+//! will even out.
+//!
 //! The words are those of Swift/T: a location is a rank or a node, hard or soft. A soft one of
 //! Swift/T knows neither bytes nor queues nor a bound of waiting; here it has a cost and a longest
 //! wait, and the decision says why it was overridden. A hard one is never overridden.
@@ -108,6 +114,9 @@ pub struct LocalityConfig {
     pub tau_s: f64,
     /// How many nodes are drawn beside those that hold the data.
     pub choices: usize,
+    /// The least gain for which a task moves, by the geometric mean of the usual queue and the
+    /// time of the move: 0 for every gain.
+    pub patience: f64,
 }
 
 impl Default for LocalityConfig {
@@ -115,6 +124,7 @@ impl Default for LocalityConfig {
         Self {
             tau_s: crate::reading::STALENESS_S_DEFAULT,
             choices: 2,
+            patience: 1.0,
         }
     }
 }
@@ -218,7 +228,11 @@ pub fn place_task(
     let other = drawn.into_iter().filter(|it| !is_place(it)).map(cost);
     let other = other.min_by(|a, b| a.total_s().total_cmp(&b.total_s()));
     match (at_place, other) {
-        (Some(place), Some(other)) => weigh(&place, &other, cost_s, wait_s_max),
+        (Some(place), Some(other)) => {
+            let evens_out_s = (usual.queue_s * other.move_s).sqrt();
+            let cost_s = cost_s + config.patience.max(0.0) * evens_out_s;
+            weigh(&place, &other, cost_s, wait_s_max)
+        }
         (Some(place), None) => place.chosen(LocalityReason::AtPlace {
             wait_s: place.wait_s,
         }),
@@ -409,6 +423,7 @@ mod tests {
             &cluster,
             &LocalityConfig {
                 choices: 16,
+                patience: 0.0,
                 ..LocalityConfig::default()
             },
         );

@@ -185,27 +185,35 @@ impl Chooser {
         }
     }
 
+    /// Reads the state as of the last time at which it was due. Called before anything changes, so
+    /// that the state of that time is still there.
+    pub(crate) fn observe(&mut self, storage: &Storage, now_s: f64) {
+        if let Policy::Ours { poll_s } = self.policy {
+            let due_s = (now_s / poll_s).floor() * poll_s;
+            if due_s > self.seen_s {
+                (self.seen, self.seen_s) = (storage.states(due_s), due_s);
+            }
+        }
+    }
+
     /// The state as the policy knows it: the baselines look themselves, ours reads an observer and
     /// adds what it has placed since.
     pub(crate) fn states(&mut self, storage: &Storage, now_s: f64) -> Vec<TargetState> {
-        let Policy::Ours { poll_s } = self.policy else {
+        if !self.policy.is_ours() {
             return storage.states(now_s);
-        };
-        if now_s - self.seen_s >= poll_s {
-            (self.seen, self.seen_s) = (storage.states(now_s), now_s);
         }
+        self.observe(storage, now_s);
         let age_s = now_s - self.seen_s;
         let aged = self.seen.iter().map(|state| {
             let mut state = *state;
-            for reading in [
+            let readings = [
                 &mut state.free_bytes,
                 &mut state.queue_bytes,
                 &mut state.read_bytes_per_s,
                 &mut state.write_bytes_per_s,
-            ] {
-                if let Some(reading) = reading {
-                    reading.age_s = age_s;
-                }
+            ];
+            for reading in readings.into_iter().flatten() {
+                reading.age_s = age_s;
             }
             state
         });

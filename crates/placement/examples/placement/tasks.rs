@@ -32,8 +32,13 @@ enum Rule {
     Hard,
     /// At the data, or at any node that has nothing to do (Swift/T's soft location).
     AnyIdle,
-    /// `place_task`, with so many draws and queues as they were at most so many seconds ago.
-    Ours { choices: usize, age_s: f64 },
+    /// `place_task`, with so many draws, queues as they were at most so many seconds ago, and
+    /// patience.
+    Ours {
+        choices: usize,
+        age_s: f64,
+        patience: f64,
+    },
     /// The same with two draws, and nodes without work take over what gains by it.
     TakeOver,
 }
@@ -49,13 +54,23 @@ const RULES: &[(Rule, &str)] = &[
         Rule::Ours {
             choices: 2,
             age_s: 0.0,
+            patience: 0.0,
         },
-        "ours, 2 draws",
+        "ours, 2 draws, no patience",
+    ),
+    (
+        Rule::Ours {
+            choices: 2,
+            age_s: 0.0,
+            patience: 1.0,
+        },
+        "ours, 2 draws (default)",
     ),
     (
         Rule::Ours {
             choices: 4,
             age_s: 0.0,
+            patience: 1.0,
         },
         "ours, 4 draws",
     ),
@@ -63,6 +78,7 @@ const RULES: &[(Rule, &str)] = &[
         Rule::Ours {
             choices: 2,
             age_s: 5.0,
+            patience: 1.0,
         },
         "ours, 2 draws, queues up to 5 s old",
     ),
@@ -332,12 +348,14 @@ fn choose(
                 false => two(random),
             }
         }
-        Rule::Ours { choices, .. } => ours(task, queues, age_s, choices),
-        Rule::TakeOver => ours(task, queues, 0.0, 2),
+        Rule::Ours {
+            choices, patience, ..
+        } => ours(task, queues, age_s, (choices, patience)),
+        Rule::TakeOver => ours(task, queues, 0.0, (2, 1.0)),
     }
 }
 
-fn ours(task: &Task, queues: &[f64; NODES], age_s: f64, choices: usize) -> usize {
+fn ours(task: &Task, queues: &[f64; NODES], age_s: f64, config: (usize, f64)) -> usize {
     let nodes: [NodeState; NODES] = std::array::from_fn(|node| NodeState {
         node: node as u64,
         is_open: true,
@@ -364,7 +382,8 @@ fn ours(task: &Task, queues: &[f64; NODES], age_s: f64, choices: usize) -> usize
         rank_nodes: &[],
     };
     let config = LocalityConfig {
-        choices,
+        choices: config.0,
+        patience: config.1,
         ..LocalityConfig::default()
     };
     let decision = place_task(&request, &cluster, &config);

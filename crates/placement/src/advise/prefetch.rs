@@ -2,7 +2,9 @@
 //! for, and into which cache.
 //!
 //! A fetch saves the probability of the read times the seconds that the read is faster from the
-//! cache, and it costs what the cache has to drop: the heat of that as a probability, times
+//! cache. A fetch that is not there in time is waited for, so it saves the time by which it began
+//! earlier: the read takes `slow` seconds without it, and `fast + max(0, slow - until)` with
+//! it. It costs what the cache has to drop: the heat of that as a probability, times
 //! the seconds that its read is slower then. It is proposed if it saves more than it costs.
 //! What was read and is not expected again has no heat, so it is dropped first.
 
@@ -39,8 +41,7 @@ pub struct PrefetchRequest {
     pub predicted: PredictedSegment,
     /// Its bytes.
     pub bytes: u64,
-    /// Seconds until it is asked for, as far as that is known; a fetch that ends later is of no
-    /// use.
+    /// Seconds until it is asked for, as far as that is known: a fetch saves no more than that.
     pub until_s: Option<f64>,
     /// The time, in ns on the caller's clock.
     pub now_ns: i64,
@@ -91,9 +92,6 @@ pub fn advise_prefetch(
     let Some(slow) = time(origin) else {
         return nothing("the bandwidth of the segment's origin is unknown");
     };
-    if request.until_s.is_some_and(|until_s| until_s < slow.value) {
-        return nothing("the segment is asked for before it could be there");
-    }
     let place = PlaceRequest {
         key: KeyHash::from(segment).salted(0),
         block,
@@ -119,14 +117,20 @@ pub fn advise_prefetch(
     };
     let fast_s = faster.iter().find(|it| it.id == room.target).and_then(time);
     // Of a cache of unknown bandwidth, half of the time is expected.
-    let gain_s = slow.value - fast_s.map_or(slow.value / 2.0, |it| it.value);
+    let until_s = request.until_s.map_or(slow.value, |it| it.min(slow.value));
+    let gain_s = until_s - fast_s.map_or(slow.value / 2.0, |it| it.value);
     let saved_s = gain_s * (request.predicted.probability - room.probability);
-    if saved_s <= 0.0 {
-        "what the cache would drop is as likely to be read".clone_into(&mut decision.reason);
+    // What is not a number saves nothing either.
+    if saved_s.is_nan() || saved_s <= 0.0 {
+        let why_not = match gain_s > 0.0 {
+            true => "what the cache would drop is as likely to be read",
+            false => "the segment is asked for before a fetch could save anything",
+        };
+        why_not.clone_into(&mut decision.reason);
         decision.alternative(PlacementAlternative {
             of: room.target.0,
             score: saved_s,
-            why_not: "it would drop what is as likely to be read",
+            why_not,
         });
         return decision;
     }
@@ -223,7 +227,8 @@ mod tests {
         let table = [
             (0.9, None, cache, true),
             (0.9, Some(20.0), cache, true),
-            (0.9, Some(1.0), cache, false),
+            (0.9, Some(1.0), cache, true),
+            (0.9, Some(0.05), cache, false),
             (0.1, None, cache, false),
             (0.9, None, slow, false),
         ];

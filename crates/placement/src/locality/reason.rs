@@ -25,7 +25,7 @@ pub enum LocalityReason {
         place: u64,
         /// Wait and move there, in seconds.
         at_place_s: f64,
-        /// Wait, move and cost of the node that it goes to, in seconds.
+        /// Wait, move, cost and patience for the node that it goes to, in seconds.
         elsewhere_s: f64,
     },
     /// The wait is longer than its bound.

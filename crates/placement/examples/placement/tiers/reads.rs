@@ -146,6 +146,7 @@ impl Run<'_> {
         let mut end_s = start_s;
         for (at_s, process) in reads {
             let segment = self.pattern.reads[step][process];
+            self.chooser.observe(&self.storage, at_s);
             let source = self.source(segment, at_s, random);
             let target = &mut self.storage.targets[source];
             end_s = target

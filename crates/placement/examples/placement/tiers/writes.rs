@@ -81,6 +81,7 @@ impl Run {
                 return;
             };
             let now_s = at_ns as f64 / 1e9;
+            self.chooser.observe(&self.storage, now_s);
             match event {
                 Event::Write => {
                     let target = self.chooser.choose(&self.storage, now_s, number, BLOCK);
