@@ -6,11 +6,11 @@
 //! earlier: the read takes `slow` seconds without it, and `fast + max(0, slow - until)` with
 //! it. It costs what the cache has to drop: the heat of that as a probability, times
 //! the seconds that its read is slower then. It is proposed if it saves more than it costs.
-//! What was read and is not expected again has no heat, so it is dropped first.
+//! What was read and is not expected again counts as free room.
 
 use crate::decision::{PlacementAction, PlacementAlternative, PlacementDecision, PredictedEffect};
 use crate::hash::KeyHash;
-use crate::reading::known;
+use crate::reading::{ReadingForecast, known};
 use crate::rendezvous::TargetId;
 use crate::target::{BlockRequest, IoDirection, TargetState, TargetTier, service_times};
 
@@ -103,11 +103,20 @@ pub fn advise_prefetch(
         it.tier != TargetTier::Pfs && fast.is_none_or(|fast| fast.value < slow.value)
     });
     let faster: Vec<TargetState> = faster.copied().collect();
-    let mut decision = advise_place(&place, &faster, &config.place);
+    let roomy: Vec<TargetState> = faster.iter().map(|it| with_dead(it, cached)).collect();
+    let mut decision = advise_place(&place, &roomy, &config.place);
     decision.adviser = ADVISER;
     decision.key = segment;
     let found = match decision.target() {
-        Some(target) => Some(Room::free(target)),
+        Some(target) => {
+            let cache: Vec<_> = faster
+                .iter()
+                .filter(|it| it.id == target)
+                .copied()
+                .collect();
+            let made = with_room_made(request.bytes, &cache, cached, tau_s);
+            Some(made.unwrap_or(Room::free(target)))
+        }
         None => with_room_made(request.bytes, &faster, cached, tau_s),
     };
     decision.action = PlacementAction::Nothing;
@@ -163,6 +172,22 @@ impl Room {
             probability: 0.0,
         }
     }
+}
+
+/// A cache in which what is not expected to be read again counts as free.
+fn with_dead(cache: &TargetState, cached: &[CachedSegment]) -> TargetState {
+    let mut cache = *cache;
+    let is_dead = |it: &&CachedSegment| it.target == cache.id && it.probability <= 0.0;
+    let dead = cached.iter().filter(is_dead);
+    let bytes: f64 = dead.map(|it| it.bytes as f64).sum();
+    if let Some(free) = &mut cache.free_bytes {
+        free.value += bytes;
+        free.forecast = free.forecast.map(|it| ReadingForecast {
+            value: it.value + bytes,
+            ..it
+        });
+    }
+    cache
 }
 
 /// The room that costs least: of each cache, the segments that are least likely to be read.
@@ -251,7 +276,11 @@ mod tests {
             bytes: 100,
             probability,
         };
-        for (others, expect) in [([0.9, 0.2], Some(vec![6])), ([0.9, 0.8], None)] {
+        for (others, expect) in [
+            ([0.9, 0.2], Some(vec![6])),
+            ([0.9, 0.8], None),
+            ([0.0, 0.8], Some(vec![5])),
+        ] {
             let there = [cached(5, others[0]), cached(6, others[1])];
             let config = PrefetchConfig::default();
             let decision = advise_prefetch(&request(0.6, None), &pfs, &[full], &there, &config);

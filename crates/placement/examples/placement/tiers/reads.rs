@@ -1,7 +1,8 @@
 //! BD-CATS and Montage: all processes read at each step, from caches if the segment was fetched in
 //! time, and from the file system otherwise.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use barograph_placement::{
     BaselinePolicy, CachedSegment, IoDirection, KeyHash, PlacementAction, PredictedSegment,
@@ -17,6 +18,8 @@ use crate::storage::{Chooser, Policy, Storage, ns};
 const AHEAD: u32 = 2;
 /// Hot segments that may get replicas at each step.
 const HOT: usize = 32;
+/// Segments of a cache that may be dropped at one step.
+const DEAD_MAX: usize = 256;
 
 /// What an application reads: a segment for each step and process.
 struct Pattern {
@@ -79,6 +82,16 @@ struct Copy {
     is_read: bool,
 }
 
+/// Whether a segment is in a cache.
+enum Ready {
+    /// It is or will be, from a time in ns.
+    At(i64),
+    /// It is on its way.
+    Coming,
+    /// It is in none.
+    Nowhere,
+}
+
 struct Run<'a> {
     storage: Storage,
     chooser: Chooser,
@@ -88,6 +101,8 @@ struct Run<'a> {
     /// Segments of each cache, oldest first, and how many of them were read.
     order: Vec<VecDeque<u64>>,
     read: Vec<usize>,
+    /// What was read for caches, by the time in ns at which it comes there.
+    coming: BinaryHeap<Reverse<(i64, usize, u64)>>,
     sequences: SegmentSequences,
     heat: SegmentHeat,
 }
@@ -103,6 +118,7 @@ fn run(policy: Policy, seed: u64, pattern: &Pattern) -> f64 {
         copies: BTreeMap::new(),
         order: vec![VecDeque::new(); len],
         read: vec![0; len],
+        coming: BinaryHeap::new(),
         sequences: SegmentSequences::default(),
         heat: SegmentHeat::new(60.0, 65_536),
     };
@@ -125,41 +141,90 @@ impl Run<'_> {
         self.pfs[(hash % self.pfs.len() as u64) as usize]
     }
 
-    /// All processes read; the time at which the last one has its segment.
+    /// All processes read; the time at which the last one has its segment. Who waits for a fetch
+    /// reads when it is there.
     fn read_step(&mut self, step: usize, start_s: f64, random: &mut Random) -> f64 {
-        let mut reads: Vec<(f64, usize)> = (0..PROCESSES)
-            .map(|process| (start_s + random.between(0.0, 0.5), process))
-            .collect();
-        // Who waits for a fetch begins when it is there.
-        for (at_s, process) in &mut reads {
-            let segment = self.pattern.reads[step][*process];
-            let copies = self.copies.get(&segment).map_or(&[][..], Vec::as_slice);
-            let ready_s = copies
-                .iter()
-                .map(|it| it.ready_s)
-                .fold(f64::INFINITY, f64::min);
-            if ready_s.is_finite() {
-                *at_s = at_s.max(ready_s);
-            }
-        }
-        reads.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let begins = (0..PROCESSES).map(|process| {
+            let at_s = start_s + random.between(0.0, 0.5);
+            Reverse((ns(at_s), process))
+        });
+        let mut reads: BinaryHeap<Reverse<(i64, usize)>> = begins.collect();
+        let mut waiting: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         let mut end_s = start_s;
-        for (at_s, process) in reads {
-            let segment = self.pattern.reads[step][process];
-            self.chooser.observe(&self.storage, at_s);
-            let source = self.source(segment, at_s, random);
-            let target = &mut self.storage.targets[source];
-            end_s = target
-                .serve(at_s, self.pattern.bytes, IoDirection::Read)
-                .max(end_s);
-            for copy in self.copies.get_mut(&segment).into_iter().flatten() {
-                self.read[copy.target] += usize::from(!copy.is_read);
-                copy.is_read = true;
+        loop {
+            let next_ns = reads.peek().map(|it| it.0.0);
+            let come_ns = self.coming.peek().map(|it| it.0.0);
+            if come_ns.is_some_and(|come| next_ns.is_none_or(|next| come <= next)) {
+                // Fetches of later steps may still be on their way when all have read.
+                if next_ns.is_none() && waiting.is_empty() {
+                    return end_s;
+                }
+                let Some((segment, ready_s)) = self.arrive() else {
+                    return end_s;
+                };
+                let woken = waiting.remove(&segment).into_iter().flatten();
+                reads.extend(woken.map(|process| Reverse((ns(ready_s), process))));
+                continue;
             }
-            self.sequences.read(process as u64, segment);
-            self.heat.read(segment, ns(at_s));
+            let Some(Reverse((at_ns, process))) = reads.pop() else {
+                return end_s;
+            };
+            let at_s = at_ns as f64 / 1e9;
+            let segment = self.pattern.reads[step][process];
+            match self.ready(segment, at_ns) {
+                Ready::At(ready_ns) if ready_ns > at_ns => reads.push(Reverse((ready_ns, process))),
+                Ready::Coming => waiting.entry(segment).or_default().push(process),
+                Ready::At(_) | Ready::Nowhere => {
+                    end_s = self.read(segment, process, at_s, random).max(end_s);
+                }
+            }
         }
+    }
+
+    /// When the first copy of a segment is there.
+    fn ready(&self, segment: u64, at_ns: i64) -> Ready {
+        let Some(copies) = self.copies.get(&segment) else {
+            return Ready::Nowhere;
+        };
+        let first_s = copies
+            .iter()
+            .map(|it| it.ready_s)
+            .fold(f64::INFINITY, f64::min);
+        match first_s.is_finite() {
+            true => Ready::At(ns(first_s).max(at_ns)),
+            false => Ready::Coming,
+        }
+    }
+
+    /// A process reads a segment that is there, or the file system's; the time of the end.
+    fn read(&mut self, segment: u64, process: usize, at_s: f64, random: &mut Random) -> f64 {
+        self.chooser.observe(&self.storage, at_s);
+        let source = self.source(segment, at_s, random);
+        let target = &mut self.storage.targets[source];
+        let end_s = target.serve(at_s, self.pattern.bytes, IoDirection::Read);
+        for copy in self.copies.get_mut(&segment).into_iter().flatten() {
+            self.read[copy.target] += usize::from(!copy.is_read);
+            copy.is_read = true;
+        }
+        self.sequences.read(process as u64, segment);
+        self.heat.read(segment, ns(at_s));
         end_s
+    }
+
+    /// Writes what comes next to its cache; the segment, and when it is there.
+    fn arrive(&mut self) -> Option<(u64, f64)> {
+        let Reverse((come_ns, cache, segment)) = self.coming.pop()?;
+        let come_s = come_ns as f64 / 1e9;
+        self.chooser.observe(&self.storage, come_s);
+        let copies = self.copies.get_mut(&segment).into_iter().flatten();
+        let copy = copies.into_iter().find(|it| it.target == cache);
+        // What was dropped on its way is not written.
+        let Some(copy) = copy else {
+            return Some((segment, come_s));
+        };
+        let target = &mut self.storage.targets[cache];
+        copy.ready_s = target.serve(come_s, self.pattern.bytes, IoDirection::Write);
+        Some((segment, copy.ready_s))
     }
 
     /// The target that a segment is read from: ours is the one with the shortest queue as far as
@@ -191,31 +256,36 @@ impl Run<'_> {
         wanted.retain(|it| it.probability >= 0.25 && !self.copies.contains_key(&it.segment));
         wanted.sort_by_key(|it| (it.ahead, it.segment));
         let expected: BTreeSet<u64> = wanted.iter().map(|it| it.segment).collect();
-        let mut fetches = Vec::new();
+        while self.coming.peek().is_some_and(|it| it.0.0 <= ns(now_s)) {
+            self.arrive();
+        }
+        let mut dead = match self.chooser.policy.is_ours() {
+            true => self.dead(&expected, now_s),
+            false => Vec::new(),
+        };
         for predicted in wanted {
             let origin = self.server(predicted.segment);
             let cache = match self.chooser.policy {
                 Policy::Baseline(policy) => self.baseline_cache(policy, predicted.segment, now_s),
                 Policy::Ours { .. } => {
-                    self.our_cache(&predicted, origin, now_s, until_s, &expected)
+                    self.our_cache(&predicted, origin, (now_s, until_s), &expected, &mut dead)
                 }
             };
             if let Some(cache) = cache {
-                fetches.push(self.begin(predicted.segment, cache, now_s));
+                self.begin(predicted.segment, cache, now_s);
             }
         }
         if self.pattern.is_replicated {
             for segment in self.heat.hottest(HOT) {
                 for cache in self.replicas(segment, now_s, until_s) {
-                    fetches.push(self.begin(segment, cache, now_s));
+                    self.begin(segment, cache, now_s);
                 }
             }
         }
-        self.arrive(fetches);
     }
 
-    /// Reads a segment for a cache; the time at which it comes there.
-    fn begin(&mut self, segment: u64, cache: usize, now_s: f64) -> (f64, usize, u64) {
+    /// Begins to read a segment for a cache.
+    fn begin(&mut self, segment: u64, cache: usize, now_s: f64) {
         let bytes = self.pattern.bytes;
         let origin = self.server(segment);
         let come_s = self.storage.targets[origin].serve(now_s, bytes, IoDirection::Read);
@@ -229,20 +299,7 @@ impl Run<'_> {
         };
         self.copies.entry(segment).or_default().push(copy);
         self.order[cache].push_back(segment);
-        (come_s, cache, segment)
-    }
-
-    /// Writes what has come to caches, in the order of time.
-    fn arrive(&mut self, mut fetches: Vec<(f64, usize, u64)>) {
-        fetches.sort_by(|a, b| a.0.total_cmp(&b.0));
-        for (come_s, cache, segment) in fetches {
-            let bytes = self.pattern.bytes;
-            let ready_s = self.storage.targets[cache].serve(come_s, bytes, IoDirection::Write);
-            let copies = self.copies.get_mut(&segment).into_iter().flatten();
-            for copy in copies.filter(|it| it.target == cache) {
-                copy.ready_s = ready_s;
-            }
-        }
+        self.coming.push(Reverse((ns(come_s), cache, segment)));
     }
 
     fn baseline_cache(
@@ -282,9 +339,9 @@ impl Run<'_> {
         &mut self,
         predicted: &PredictedSegment,
         origin: usize,
-        now_s: f64,
-        until_s: f64,
+        (now_s, until_s): (f64, f64),
         expected: &BTreeSet<u64>,
+        dead: &mut Vec<CachedSegment>,
     ) -> Option<usize> {
         let bytes = self.pattern.bytes;
         let states = self.chooser.states(&self.storage, now_s);
@@ -300,41 +357,61 @@ impl Run<'_> {
         let config = PrefetchConfig::default();
         let is_room =
             |it: &TargetState| exclusion(it, bytes as u64, config.place.weights.tau_s).is_none();
-        // Segments in caches matter only where no cache has room.
-        let cached = match caches.iter().any(is_room) {
-            true => Vec::new(),
-            false => self.cached(expected, now_s),
+        // What is expected to be read matters only where nothing else makes room.
+        let others = match dead.is_empty() && !caches.iter().any(is_room) {
+            true => self.cached(expected),
+            false => Vec::new(),
         };
-        let decision = advise_prefetch(&request, &origin, &caches, &cached, &config);
+        let cached = if others.is_empty() { &*dead } else { &others };
+        let decision = advise_prefetch(&request, &origin, &caches, cached, &config);
         let PlacementAction::Prefetch { target, evict, .. } = decision.action else {
             return None;
         };
         let cache = target.0 as usize;
         for segment in evict {
+            dead.retain(|it| it.segment != segment || it.target != target);
             self.drop_copy(segment, cache);
         }
         (self.free(cache) >= bytes).then_some(cache)
     }
 
-    /// What may be dropped: the oldest segments of each cache that are there.
-    fn cached(&self, expected: &BTreeSet<u64>, now_s: f64) -> Vec<CachedSegment> {
+    /// The oldest segments of each cache that were read and are not expected again: they are not
+    /// hot, and nobody is predicted to ask for them.
+    fn dead(&self, expected: &BTreeSet<u64>, now_s: f64) -> Vec<CachedSegment> {
+        let is_dead = |segment: &u64, cache| {
+            let is_expected =
+                expected.contains(segment) || self.heat.heat(*segment, ns(now_s)) > 1.0;
+            self.is_read(*segment, cache) && !is_expected
+        };
+        let mut dead = Vec::new();
+        for (cache, order) in self.order.iter().enumerate() {
+            let of_cache = order.iter().filter(|segment| is_dead(segment, cache));
+            let of_cache = of_cache.take(DEAD_MAX);
+            dead.extend(of_cache.map(|segment| self.cached_segment(*segment, cache, 0.0)));
+        }
+        dead
+    }
+
+    /// The oldest segments of each cache, where nothing else makes room.
+    fn cached(&self, expected: &BTreeSet<u64>) -> Vec<CachedSegment> {
         let mut cached = Vec::new();
         for (cache, order) in self.order.iter().enumerate() {
             for segment in order.iter().take(64) {
-                let probability = match (self.is_read(*segment, cache), expected.contains(segment))
-                {
-                    (true, false) => (self.heat.heat(*segment, ns(now_s)) - 1.0).clamp(0.0, 1.0),
-                    _ => 0.9,
-                };
-                cached.push(CachedSegment {
-                    segment: *segment,
-                    target: TargetId(cache as u64),
-                    bytes: self.pattern.bytes as u64,
-                    probability,
-                });
+                let is_over = self.is_read(*segment, cache) && !expected.contains(segment);
+                let probability = if is_over { 0.3 } else { 0.9 };
+                cached.push(self.cached_segment(*segment, cache, probability));
             }
         }
         cached
+    }
+
+    fn cached_segment(&self, segment: u64, cache: usize, probability: f64) -> CachedSegment {
+        CachedSegment {
+            segment,
+            target: TargetId(cache as u64),
+            bytes: self.pattern.bytes as u64,
+            probability,
+        }
     }
 
     /// Caches for further copies of a hot segment.
