@@ -1,7 +1,8 @@
 //! Prints the evaluation of placement: hashing (exact), tasks at their data (simulated), and the
 //! advisers on simulated tiers of storage.
 //!
-//! `cargo run --release -p barograph-placement --example placement [-- SEEDS [hashing|tasks|tiers]]`
+//! `cargo run --release -p barograph-placement --example placement [-- SEEDS [PART]]`, where the
+//! part is `hashing`, `tasks` or `tiers`.
 #![expect(clippy::disallowed_methods, reason = "it measures the time of lookups")]
 
 mod hashing;

@@ -92,34 +92,12 @@ pub fn advise_prefetch(
     let Some(slow) = time(origin) else {
         return nothing("the bandwidth of the segment's origin is unknown");
     };
-    let place = PlaceRequest {
-        key: KeyHash::from(segment).salted(0),
-        block,
-        split: SplitRule::Whole,
-        now_ns: request.now_ns,
-    };
     let faster = caches.iter().filter(|it| {
         let fast = time(it);
         it.tier != TargetTier::Pfs && fast.is_none_or(|fast| fast.value < slow.value)
     });
     let faster: Vec<TargetState> = faster.copied().collect();
-    let roomy: Vec<TargetState> = faster.iter().map(|it| with_dead(it, cached)).collect();
-    let mut decision = advise_place(&place, &roomy, &config.place);
-    decision.adviser = ADVISER;
-    decision.key = segment;
-    let found = match decision.target() {
-        Some(target) => {
-            let cache: Vec<_> = faster
-                .iter()
-                .filter(|it| it.id == target)
-                .copied()
-                .collect();
-            let made = with_room_made(request.bytes, &cache, cached, tau_s);
-            Some(made.unwrap_or(Room::free(target)))
-        }
-        None => with_room_made(request.bytes, &faster, cached, tau_s),
-    };
-    decision.action = PlacementAction::Nothing;
+    let (mut decision, found) = chosen_cache(request, block, &faster, cached, config);
     let Some(room) = found else {
         "no faster cache can have the segment".clone_into(&mut decision.reason);
         return decision;
@@ -156,6 +134,44 @@ pub fn advise_prefetch(
     decision
 }
 
+/// The cache that a segment goes to if it is fetched, with the record of that choice.
+fn chosen_cache(
+    request: &PrefetchRequest,
+    block: BlockRequest,
+    faster: &[TargetState],
+    cached: &[CachedSegment],
+    config: &PrefetchConfig,
+) -> (PlacementDecision, Option<Room>) {
+    let tau_s = config.place.weights.tau_s;
+    let segment = request.predicted.segment;
+    let place = PlaceRequest {
+        key: KeyHash::from(segment).salted(0),
+        block,
+        split: SplitRule::Whole,
+        now_ns: request.now_ns,
+    };
+    let later_s = request.until_s.unwrap_or(0.0);
+    let roomy = faster
+        .iter()
+        .map(|it| later(with_dead(it, cached), later_s));
+    let roomy: Vec<TargetState> = roomy.collect();
+    let mut decision = advise_place(&place, &roomy, &config.place);
+    decision.adviser = ADVISER;
+    decision.key = segment;
+    let found = match decision.target() {
+        Some(target) => {
+            let cache = faster.iter().filter(|it| it.id == target);
+            let cache: Vec<TargetState> = cache.copied().collect();
+            let made = with_room_made(request.bytes, &cache, cached, tau_s);
+            Some(made.unwrap_or(Room::free(target)))
+        }
+        None => with_room_made(request.bytes, faster, cached, tau_s),
+    };
+    decision.action = PlacementAction::Nothing;
+    decision.effect = PredictedEffect::Unknown;
+    (decision, found)
+}
+
 /// Room in a cache, and what makes it.
 struct Room {
     target: TargetId,
@@ -186,6 +202,14 @@ fn with_dead(cache: &TargetState, cached: &[CachedSegment]) -> TargetState {
             value: it.value + bytes,
             ..it
         });
+    }
+    cache
+}
+
+/// What is known of a cache, for a read so many seconds from now: its bandwidth is older then.
+fn later(mut cache: TargetState, later_s: f64) -> TargetState {
+    if let Some(bandwidth) = &mut cache.read_bytes_per_s {
+        bandwidth.age_s += later_s.max(0.0);
     }
     cache
 }
