@@ -23,6 +23,7 @@ const PURE: &[&str] = &[
     "crates/insight/src",
     "crates/lab/src",
     "crates/model/src",
+    "crates/placement/src",
     "crates/progressive/src",
     "crates/rule/src",
     "crates/statement/src",
