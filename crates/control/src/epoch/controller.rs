@@ -246,7 +246,8 @@ impl EpochController {
         outputs
     }
 
-    /// Takes in which homes the store has. One that has changed since they were sent does not count.
+    /// Takes in which homes the store has. One that has changed since these were sent does not
+    /// count.
     fn hold(&mut self, saved: &Homes) {
         let current = saved
             .iter()

@@ -181,9 +181,9 @@ fn read(key: &str, text: &str) -> Option<(u64, Option<RegisteredMap>)> {
     Some((saved.floor, Some(map)))
 }
 
-/// The number by which a map knows a node. It is the same to all leaders. With 24 bits, a server that
-/// moves is taken for one that stays with a probability of 6e-8; more would not fit into a record
-/// for as many servers as a map may have.
+/// The number by which a map knows a node. It is the same to all leaders. With 24 bits, a server
+/// that moves is taken for one that stays with a probability of 6e-8; more would not fit into a
+/// record for as many servers as a map may have.
 pub(super) fn home_of(node: &str) -> NodeId {
     let hash = fnv1a(node.as_bytes());
     let folded = (hash ^ hash >> 24 ^ hash >> 48) & HOME_MAX;

@@ -3,9 +3,10 @@
 //! and a network between nodes and leaders that loses, doubles, delays and reorders their messages.
 //! Programs, node controllers and leaders die and begin anew.
 //!
-//! Servers come back on the node on which they were, or on another one. One thing is as in the agent,
-//! and needed: the next leader begins a while after the one before has heard its last report, which
-//! is longer than a node waits for an acknowledgement. The times of elections see to that.
+//! Servers come back on the node on which they were, or on another one. One thing is as in the
+//! agent, and needed: the next leader begins a while after the one before has heard its last
+//! report, which is longer than a node waits for an acknowledgement. The times of elections see to
+//! that.
 
 mod leaders;
 mod work;
