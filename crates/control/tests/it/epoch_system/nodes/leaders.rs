@@ -145,7 +145,8 @@ impl System {
     /// Somebody says of a server that it has ended where it was, which is true: its node was
     /// restarted, and saw nothing of that.
     fn say_gone(&mut self) {
-        if !self.random.is(2) {
+        let often = if self.is_faulty { 2 } else { 20 };
+        if !self.random.is(often) {
             return;
         }
         let Some((term, lead)) = self.leads.iter_mut().next_back() else {
