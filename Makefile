@@ -15,7 +15,7 @@ DESTDIR ?=
 TESTED := --workspace --exclude barograph-python --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation tango-evaluation interference-evaluation clarisse-evaluation web clean
+.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation tango-evaluation interference-evaluation clarisse-evaluation placement-evaluation web clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,11 @@ clarisse-evaluation: ## policies of I/O scheduling, simulated and with the agent
 	$(CARGO) run --release --locked -p barograph-control --example plan_cost >> target/clarisse.md
 	$(CARGO) run --release --locked -p barograph-control --example nodes >> target/clarisse.md
 	mv target/clarisse.md docs/evaluation/clarisse.md
+
+placement-evaluation: ## hashing counted, locality and advisers simulated; writes docs/evaluation/placement.md
+	mkdir -p target
+	$(CARGO) run --release --locked -p barograph-placement --example placement > target/placement.md
+	mv target/placement.md docs/evaluation/placement.md
 
 web: ## build the page into web/dist
 	cd web && npm ci && npm run build

@@ -10,7 +10,7 @@ use barograph_placement::{
     TargetId, TargetState, TargetTier, advise_prefetch, advise_replicas, exclusion,
 };
 
-use super::{PROCESSES, STEPS};
+use super::{CaseRun, LastRequest, PROCESSES, STEPS};
 use crate::random::{Random, Zipf};
 use crate::storage::{Chooser, Policy, Storage, ns};
 
@@ -30,7 +30,7 @@ struct Pattern {
 }
 
 /// Each process reads its part of each file one after the other.
-pub(super) fn bd_cats(policy: Policy, seed: u64) -> f64 {
+pub(super) fn bd_cats(policy: Policy, seed: u64) -> CaseRun {
     let segment = |step: usize, process: usize| (process * STEPS + step) as u64;
     let step = |step| {
         (0..PROCESSES)
@@ -48,7 +48,7 @@ pub(super) fn bd_cats(policy: Policy, seed: u64) -> f64 {
 
 /// Each process reads images in an odd order, and in the second half another process reads the same
 /// ones in the same order. A third of the reads are of 64 images that all use, some of them much.
-pub(super) fn montage(policy: Policy, seed: u64) -> f64 {
+pub(super) fn montage(policy: Policy, seed: u64) -> CaseRun {
     let mut random = Random(seed + 5);
     let mut images: Vec<usize> = (64..64 + PROCESSES * STEPS / 2).collect();
     random.shuffle(&mut images);
@@ -105,9 +105,12 @@ struct Run<'a> {
     coming: BinaryHeap<Reverse<(i64, usize, u64)>>,
     sequences: SegmentSequences,
     heat: SegmentHeat,
+    /// The last read of this step.
+    last: LastRequest,
+    outcome: CaseRun,
 }
 
-fn run(policy: Policy, seed: u64, pattern: &Pattern) -> f64 {
+fn run(policy: Policy, seed: u64, pattern: &Pattern) -> CaseRun {
     let storage = Storage::new(seed);
     let len = storage.targets.len();
     let mut run = Run {
@@ -121,18 +124,22 @@ fn run(policy: Policy, seed: u64, pattern: &Pattern) -> f64 {
         coming: BinaryHeap::new(),
         sequences: SegmentSequences::default(),
         heat: SegmentHeat::new(60.0, 65_536),
+        last: LastRequest::default(),
+        outcome: CaseRun::default(),
     };
     let mut random = Random(seed + 2);
-    let (mut start_s, mut io_s) = (0.0, 0.0);
+    let mut start_s = 0.0;
     for step in 0..STEPS {
-        let end_s = run.read_step(step, start_s, &mut random);
-        io_s += end_s - start_s;
+        run.last = LastRequest::default();
+        run.read_step(step, start_s, &mut random);
+        run.outcome.step(start_s, run.last);
+        let end_s = run.last.end_s;
         start_s = end_s + random.between(0.9, 1.1) * pattern.compute_s;
         if policy != Policy::Baseline(BaselinePolicy::PfsOnly) && step + 1 < STEPS {
             run.prefetch_step(end_s, start_s - end_s);
         }
     }
-    io_s
+    run.outcome
 }
 
 impl Run<'_> {
@@ -141,33 +148,32 @@ impl Run<'_> {
         self.pfs[(hash % self.pfs.len() as u64) as usize]
     }
 
-    /// All processes read; the time at which the last one has its segment. Who waits for a fetch
-    /// reads when it is there.
-    fn read_step(&mut self, step: usize, start_s: f64, random: &mut Random) -> f64 {
+    /// All processes read, until the last one has its segment. Who waits for a fetch reads when it
+    /// is there.
+    fn read_step(&mut self, step: usize, start_s: f64, random: &mut Random) {
         let begins = (0..PROCESSES).map(|process| {
             let at_s = start_s + random.between(0.0, 0.5);
             Reverse((ns(at_s), process))
         });
         let mut reads: BinaryHeap<Reverse<(i64, usize)>> = begins.collect();
         let mut waiting: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-        let mut end_s = start_s;
         loop {
             let next_ns = reads.peek().map(|it| it.0.0);
             let come_ns = self.coming.peek().map(|it| it.0.0);
             if come_ns.is_some_and(|come| next_ns.is_none_or(|next| come <= next)) {
                 // Fetches of later steps may still be on their way when all have read.
                 if next_ns.is_none() && waiting.is_empty() {
-                    return end_s;
+                    return;
                 }
                 let Some((segment, ready_s)) = self.arrive() else {
-                    return end_s;
+                    return;
                 };
                 let woken = waiting.remove(&segment).into_iter().flatten();
                 reads.extend(woken.map(|process| Reverse((ns(ready_s), process))));
                 continue;
             }
             let Some(Reverse((at_ns, process))) = reads.pop() else {
-                return end_s;
+                return;
             };
             let at_s = at_ns as f64 / 1e9;
             let segment = self.pattern.reads[step][process];
@@ -175,7 +181,7 @@ impl Run<'_> {
                 Ready::At(ready_ns) if ready_ns > at_ns => reads.push(Reverse((ready_ns, process))),
                 Ready::Coming => waiting.entry(segment).or_default().push(process),
                 Ready::At(_) | Ready::Nowhere => {
-                    end_s = self.read(segment, process, at_s, random).max(end_s);
+                    self.read(segment, process, at_s, random);
                 }
             }
         }
@@ -196,8 +202,8 @@ impl Run<'_> {
         }
     }
 
-    /// A process reads a segment that is there, or the file system's; the time of the end.
-    fn read(&mut self, segment: u64, process: usize, at_s: f64, random: &mut Random) -> f64 {
+    /// A process reads a segment that is there, or the file system's.
+    fn read(&mut self, segment: u64, process: usize, at_s: f64, random: &mut Random) {
         self.chooser.observe(&self.storage, at_s);
         let source = self.source(segment, at_s, random);
         let target = &mut self.storage.targets[source];
@@ -208,7 +214,10 @@ impl Run<'_> {
         }
         self.sequences.read(process as u64, segment);
         self.heat.read(segment, ns(at_s));
-        end_s
+        let is_pfs = self.pfs.contains(&source);
+        self.outcome.requests += 1;
+        self.outcome.at_pfs += usize::from(is_pfs);
+        self.last.served(end_s, is_pfs);
     }
 
     /// Writes what comes next to its cache; the segment, and when it is there.
@@ -466,7 +475,9 @@ impl Run<'_> {
     }
 
     fn drop_copy(&mut self, segment: u64, cache: usize) {
-        self.read[cache] -= usize::from(self.is_read(segment, cache));
+        let is_read = self.is_read(segment, cache);
+        self.read[cache] -= usize::from(is_read);
+        self.outcome.stalls += usize::from(!is_read);
         if let Some(copies) = self.copies.get_mut(&segment) {
             copies.retain(|it| it.target != cache);
             if copies.is_empty() {

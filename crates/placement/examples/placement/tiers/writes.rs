@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use barograph_placement::IoDirection;
 
-use super::{PROCESSES, STEPS};
+use super::{CaseRun, LastRequest, PROCESSES, STEPS};
 use crate::random::Random;
 use crate::storage::{Chooser, Policy, Storage, ns};
 
@@ -35,10 +35,13 @@ struct Run {
     waiting: Vec<VecDeque<f64>>,
     is_flushing: Vec<bool>,
     dirty: Vec<f64>,
-    ends_s: Vec<f64>,
+    /// Writes of this step that are served, and the last of them.
+    served: usize,
+    last: LastRequest,
+    outcome: CaseRun,
 }
 
-pub(super) fn vpic(policy: Policy, seed: u64) -> f64 {
+pub(super) fn vpic(policy: Policy, seed: u64) -> CaseRun {
     let storage = Storage::new(seed);
     let len = storage.targets.len();
     let mut run = Run {
@@ -50,23 +53,26 @@ pub(super) fn vpic(policy: Policy, seed: u64) -> f64 {
         waiting: vec![VecDeque::new(); len],
         is_flushing: vec![false; len],
         dirty: vec![0.0; len],
-        ends_s: Vec::new(),
+        served: 0,
+        last: LastRequest::default(),
+        outcome: CaseRun::default(),
     };
     let mut random = Random(seed + 1);
-    let (mut start_s, mut io_s) = (0.0, 0.0);
+    let mut start_s = 0.0;
     for _ in 0..STEPS {
         for _ in 0..PROCESSES {
             run.push(start_s + random.between(0.0, 0.5), Event::Write);
         }
-        run.ends_s.clear();
-        run.until(|run| run.ends_s.len() == PROCESSES);
-        let end_s = run.ends_s.iter().copied().fold(start_s, f64::max);
-        io_s += end_s - start_s;
+        run.served = 0;
+        run.last = LastRequest::default();
+        run.until(|run| run.served == PROCESSES);
+        run.outcome.step(start_s, run.last);
+        let end_s = run.last.end_s;
         start_s = end_s + random.between(COMPUTE_S - 2.0, COMPUTE_S + 2.0);
         let begin_ns = ns(start_s);
         run.until(|run| run.events.peek().is_none_or(|it| it.0.0 >= begin_ns));
     }
-    io_s
+    run.outcome
 }
 
 impl Run {
@@ -85,6 +91,8 @@ impl Run {
             match event {
                 Event::Write => {
                     let target = self.chooser.choose(&self.storage, now_s, number, BLOCK);
+                    self.outcome.requests += 1;
+                    self.outcome.at_pfs += usize::from(self.pfs.contains(&target));
                     self.write(target, now_s);
                 }
                 Event::FlushRead { buffer, bytes } => {
@@ -102,11 +110,13 @@ impl Run {
         let place = &mut self.storage.targets[target];
         if place.used + BLOCK > place.capacity {
             self.waiting[target].push_back(BLOCK);
+            self.outcome.stalls += 1;
             return;
         }
         place.used += BLOCK;
         let end_s = place.serve(now_s, BLOCK, IoDirection::Write);
-        self.ends_s.push(end_s);
+        self.served += 1;
+        self.last.served(end_s, self.pfs.contains(&target));
         self.dirty[target] += BLOCK;
         self.flush(target, now_s);
     }
