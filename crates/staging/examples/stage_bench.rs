@@ -49,8 +49,14 @@ struct Peer {
     stream: BufReader<TcpStream>,
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table: what is compared, a step for each"
+)]
 fn main() -> Fallible<()> {
-    let seconds: u64 = std::env::args().nth(1).map_or(Ok(10), |word| word.parse())?;
+    let seconds: u64 = std::env::args()
+        .nth(1)
+        .map_or(Ok(10), |word| word.parse())?;
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let (server, user) = serve(directory.path())?;
     let address = server.tcp_address().ok_or("TCP is bound")?;
@@ -76,35 +82,55 @@ fn main() -> Fallible<()> {
     let (mut file, mut value) = (vec![0; BYTES], vec![0; BYTES]);
     let mut puts = 1;
     let mut steps: Vec<(String, Step<'_>)> = vec![
-        ("copy of 1 MiB (memcpy)".into(), Box::new(|number| {
-            copied.copy_from_slice(&sources[number as usize]);
-            std::hint::black_box(&copied);
-            Ok(())
-        })),
-        ("node: mapped block, copied".into(), Box::new(|number| {
-            held[number as usize].copy_into(0, &mut a).ok_or("it is there")?;
-            Ok(())
-        })),
-        ("node: mapped block, in pieces".into(), Box::new(|number| {
-            let mut sum = 0_u64;
-            let each = |piece: &[u8]| sum += u64::from(piece[0]);
-            held[number as usize].pieces(each).ok_or("it is there")?;
-            std::hint::black_box(sum);
-            Ok(())
-        })),
+        (
+            "copy of 1 MiB (memcpy)".into(),
+            Box::new(|number| {
+                copied.copy_from_slice(&sources[number as usize]);
+                std::hint::black_box(&copied);
+                Ok(())
+            }),
+        ),
+        (
+            "node: mapped block, copied".into(),
+            Box::new(|number| {
+                held[number as usize]
+                    .copy_into(0, &mut a)
+                    .ok_or("it is there")?;
+                Ok(())
+            }),
+        ),
+        (
+            "node: mapped block, in pieces".into(),
+            Box::new(|number| {
+                let mut sum = 0_u64;
+                let each = |piece: &[u8]| sum += u64::from(piece[0]);
+                held[number as usize].pieces(each).ok_or("it is there")?;
+                std::hint::black_box(sum);
+                Ok(())
+            }),
+        ),
         ("node: get (asked, copied)".into(), get(&mapped, &mut b)),
         ("node: get with checksum".into(), get(&checked, &mut c)),
-        ("node: get over the unix socket".into(), get(&socket, &mut d)),
+        (
+            "node: get over the unix socket".into(),
+            get(&socket, &mut d),
+        ),
         ("loopback TCP: get".into(), get(&tcp, &mut e)),
-        ("file in tmpfs: open and read".into(), Box::new(|number| {
-            let mut opened = std::fs::File::open(path.join(number.to_string()))?;
-            Ok(opened.read_exact(&mut file)?)
-        })),
-        ("node: put".into(), Box::new(|number| {
-            puts += 1;
-            mapped.put(&key(number + BLOCKS)?, puts, &data, &PutOptions::default())?;
-            Ok(())
-        })),
+        (
+            "file in tmpfs: open and read".into(),
+            Box::new(|number| {
+                let mut opened = std::fs::File::open(path.join(number.to_string()))?;
+                Ok(opened.read_exact(&mut file)?)
+            }),
+        ),
+        (
+            "node: put".into(),
+            Box::new(|number| {
+                puts += 1;
+                mapped.put(&key(number + BLOCKS)?, puts, &data, &PutOptions::default())?;
+                Ok(())
+            }),
+        ),
     ];
     if let Some(peer) = &mut peer {
         let name = format!("loopback TCP: GET of {}", peer.name);
@@ -187,7 +213,10 @@ fn measure(steps: &mut [(String, Step<'_>)], time: Duration) -> Fallible<Vec<f64
 fn print(steps: &[(String, Step<'_>)], medians: &[f64]) {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
-    println!("1 MiB, medians; load {} on {processors} processors", load.trim_end());
+    println!(
+        "1 MiB, medians; load {} on {processors} processors",
+        load.trim_end()
+    );
     println!("{:36} {:>9} {:>9} {:>9}", "", "us", "GiB/s", "of copy");
     for ((name, _), us) in steps.iter().zip(medians) {
         let rate = BYTES as f64 / us * 1e6 / f64::from(1 << 30);
@@ -211,7 +240,11 @@ impl Peer {
             let stream = connect(SocketAddr::from(([127, 0, 0, 1], port)))?;
             let name = name.trim_end_matches("-server").to_owned();
             let stream = BufReader::with_capacity(64 << 10, stream);
-            let mut peer = Self { name, child, stream };
+            let mut peer = Self {
+                name,
+                child,
+                stream,
+            };
             for number in 0..BLOCKS {
                 let key = number.to_string();
                 let head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${BYTES}\r\n", key.len());

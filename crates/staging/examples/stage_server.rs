@@ -49,7 +49,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             bounds: TierBounds::single(bytes, BLOCKS),
             dirty_bytes_max: bytes / 2,
         },
-        directories: words.map(|path| DirectoryConfig::new(path, bounds)).collect(),
+        directories: words
+            .map(|path| DirectoryConfig::new(path, bounds))
+            .collect(),
         ..StoreConfig::default()
     };
     let store = BlockStore::open(config, Arc::new(MachineClock(Instant::now())))?;

@@ -85,7 +85,8 @@ impl StagingServer {
         self.shared.stop();
         self.listeners.stop();
         self.shared.admission.wait_for_end(&**clock, until_ns);
-        self.flusher.drain(until_ns.saturating_sub(clock.monotonic_ns()));
+        self.flusher
+            .drain(until_ns.saturating_sub(clock.monotonic_ns()));
         self.shared.store.mark_clean()
     }
 }

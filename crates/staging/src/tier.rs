@@ -5,9 +5,9 @@ mod directory;
 mod disk;
 mod header;
 
-pub(crate) use bounds::{BoundFault, Budget};
 pub use bounds::TierBounds;
-pub(crate) use directory::{DirectoryTier, FileCopy, FileWriter, TierFault};
+pub(crate) use bounds::{BoundFault, Budget};
 pub use directory::{DirectoryConfig, Durability};
+pub(crate) use directory::{DirectoryTier, FileCopy, FileWriter, TierFault};
 pub use disk::{Disk, DiskFile, RealDisk};
 pub(crate) use header::FileHead;

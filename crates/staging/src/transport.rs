@@ -155,6 +155,7 @@ impl FrameStream {
         while !rest.is_empty() {
             let bytes = self.receive(|socket, _| socket.read(rest), until_ns)?;
             rest = &mut rest[bytes..];
+            self.check_time(rest.is_empty(), until_ns)?;
         }
         Ok(())
     }
@@ -186,7 +187,10 @@ impl FrameStream {
         until_ns: i64,
     ) -> Result<(), TransportFault> {
         while !first.is_empty() || !second.is_empty() {
-            let sent = match self.socket.write(&[IoSlice::new(first), IoSlice::new(second)]) {
+            let sent = match self
+                .socket
+                .write(&[IoSlice::new(first), IoSlice::new(second)])
+            {
                 Ok(0) => return Err(TransportFault::Closed),
                 Ok(sent) => sent,
                 Err(error) if is_passing(&error) => 0,
@@ -223,7 +227,10 @@ impl FrameStream {
     }
 
     /// Waits for the first bytes, and for a descriptor that may come with them.
-    pub(crate) fn receive_with(&mut self, until_ns: i64) -> Result<Option<OwnedFd>, TransportFault> {
+    pub(crate) fn receive_with(
+        &mut self,
+        until_ns: i64,
+    ) -> Result<Option<OwnedFd>, TransportFault> {
         let mut descriptor = None;
         let bytes = self.receive(
             |socket, buffer| {
@@ -258,8 +265,18 @@ impl FrameStream {
             let end = self.end;
             let read = |socket: &mut Socket, buffer: &mut [u8]| socket.read(&mut buffer[end..]);
             self.end += self.receive(read, until_ns)?;
+            self.check_time(self.end - self.start >= bytes, until_ns)?;
         }
         Ok(())
+    }
+
+    /// A peer that sends little at a time gets no more time for it. What has come is kept: it may
+    /// be the beginning of a request that came while a wait for it ended.
+    fn check_time(&self, is_done: bool, until_ns: i64) -> Result<(), TransportFault> {
+        match is_done || self.clock.monotonic_ns() < until_ns {
+            true => Ok(()),
+            false => Err(TransportFault::Late),
+        }
     }
 
     fn receive(
@@ -270,9 +287,7 @@ impl FrameStream {
         loop {
             match read(&mut self.socket, &mut self.buffer) {
                 Ok(0) => return Err(TransportFault::Closed),
-                // A peer that sends little at a time gets no more time for it.
-                Ok(bytes) if self.clock.monotonic_ns() < until_ns => return Ok(bytes),
-                Ok(_) => return Err(TransportFault::Late),
+                Ok(bytes) => return Ok(bytes),
                 Err(error) if is_passing(&error) => {
                     if self.clock.monotonic_ns() >= until_ns {
                         return Err(TransportFault::Late);
@@ -285,6 +300,10 @@ impl FrameStream {
 }
 
 fn is_passing(error: &io::Error) -> bool {
-    let passing = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted, io::ErrorKind::TimedOut];
+    let passing = [
+        io::ErrorKind::WouldBlock,
+        io::ErrorKind::Interrupted,
+        io::ErrorKind::TimedOut,
+    ];
     passing.contains(&error.kind())
 }

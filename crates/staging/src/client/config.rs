@@ -91,7 +91,8 @@ impl ClientConfig {
     /// The time for an operation on so many bytes, in nanoseconds.
     pub(super) fn call_ns(&self, bytes: u64) -> i64 {
         let ns = u128::from(bytes) * NS_PER_S as u128 / u128::from(self.rate_min.max(1));
-        self.timeout_ns.saturating_add(i64::try_from(ns).unwrap_or(i64::MAX))
+        self.timeout_ns
+            .saturating_add(i64::try_from(ns).unwrap_or(i64::MAX))
     }
 }
 

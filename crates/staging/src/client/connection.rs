@@ -45,9 +45,10 @@ impl Connection {
         let left_ns = until_ns.saturating_sub(clock.monotonic_ns()).max(1);
         let time = Duration::from_nanos(left_ns.unsigned_abs());
         let (socket, wants_memory) = match address {
-            ServerAddress::Unix(path) => {
-                (UnixStream::connect(path).map(Socket::Unix), config.mapped.is_some())
-            }
+            ServerAddress::Unix(path) => (
+                UnixStream::connect(path).map(Socket::Unix),
+                config.mapped.is_some(),
+            ),
             ServerAddress::Tcp(address) => {
                 let socket = TcpStream::connect_timeout(address, time);
                 (socket.map(Socket::Tcp), false)
@@ -211,7 +212,11 @@ impl Connection {
         self.is_sound = false;
         let done = act(self);
         let in_order = |error: &StagingError| {
-            let ends = [FaultCode::Unreachable, FaultCode::BadRequest, FaultCode::Disk];
+            let ends = [
+                FaultCode::Unreachable,
+                FaultCode::BadRequest,
+                FaultCode::Disk,
+            ];
             error.code().is_some_and(|code| !ends.contains(&code))
         };
         self.is_sound = done.as_ref().err().is_none_or(in_order);
@@ -222,7 +227,9 @@ impl Connection {
 /// The error that an answer in place of data tells.
 fn refused(answer: Result<Answer, crate::wire::WireFault>) -> Option<StagingError> {
     match answer {
-        Ok(Answer::Fault { code, number, text }) => Some(StagingError::Fault { code, number, text }),
+        Ok(Answer::Fault { code, number, text }) => {
+            Some(StagingError::Fault { code, number, text })
+        }
         _ => None,
     }
 }

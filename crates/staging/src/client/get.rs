@@ -146,7 +146,10 @@ impl StagingClient {
                 Err(error) => lacking.take(*server, place < replicas, error),
             }
         }
-        let newest = lacking.unconfirmed.iter().max_by_key(|(_, version)| *version);
+        let newest = lacking
+            .unconfirmed
+            .iter()
+            .max_by_key(|(_, version)| *version);
         if let Some((server, _)) = newest.filter(|_| wanted.accept_unconfirmed) {
             return self.get_over_socket(map, *server, wanted, out);
         }
@@ -205,22 +208,30 @@ impl StagingClient {
         out: &mut Vec<u8>,
     ) -> Result<Got, StagingError> {
         let epoch = map.epoch;
-        let got = self.on_server(map, server, crate::BLOCK_BYTES_MAX, |connection, until_ns| {
-            let form = match connection.has_memory() {
-                true => form,
-                false => GetForm::Bytes,
-            };
-            let request = Request::Get {
-                epoch,
-                key: wanted.key.clone(),
-                from: wanted.from,
-                bytes: wanted.bytes,
-                accept_unconfirmed: wanted.accept_unconfirmed,
-                form,
-            };
-            connection.get(&request, epoch, out, until_ns)
-        });
-        if got.as_ref().is_err_and(|error| error.code() == Some(FaultCode::Corrupt)) {
+        let got = self.on_server(
+            map,
+            server,
+            crate::BLOCK_BYTES_MAX,
+            |connection, until_ns| {
+                let form = match connection.has_memory() {
+                    true => form,
+                    false => GetForm::Bytes,
+                };
+                let request = Request::Get {
+                    epoch,
+                    key: wanted.key.clone(),
+                    from: wanted.from,
+                    bytes: wanted.bytes,
+                    accept_unconfirmed: wanted.accept_unconfirmed,
+                    form,
+                };
+                connection.get(&request, epoch, out, until_ns)
+            },
+        );
+        if got
+            .as_ref()
+            .is_err_and(|error| error.code() == Some(FaultCode::Corrupt))
+        {
             self.counted().corrupt += 1;
         }
         got
@@ -321,7 +332,10 @@ impl Lacking {
             return no_servers();
         }
         if self.unreachable.len() >= replicas {
-            let text = format!("{key}: all replicas are gone: {}", self.unreachable.join("; "));
+            let text = format!(
+                "{key}: all replicas are gone: {}",
+                self.unreachable.join("; ")
+            );
             return StagingError::fault(FaultCode::Unreachable, text);
         }
         if let Some(error) = self.other {
@@ -338,7 +352,8 @@ impl Lacking {
             return error;
         }
         if let Some((_, version)) = self.unconfirmed.iter().max_by_key(|(_, version)| *version) {
-            let text = format!("{key}: version {version} may be older than one that was acknowledged");
+            let text =
+                format!("{key}: version {version} may be older than one that was acknowledged");
             return StagingError::numbered(FaultCode::Unconfirmed, *version, text);
         }
         self.corrupt.or(self.not_known).unwrap_or_else(no_servers)

@@ -45,7 +45,10 @@ mod tests {
             held[with as usize] += 1;
             moved += u32::from(with != without);
         }
-        assert!(held.iter().all(|held| (850..1_150).contains(held)), "{held:?}");
+        assert!(
+            held.iter().all(|held| (850..1_150).contains(held)),
+            "{held:?}"
+        );
         assert_eq!(moved, held[15]);
     }
 }

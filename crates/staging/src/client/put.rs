@@ -119,14 +119,20 @@ fn enough(mut report: PutReport, wanted: usize, key: &BlockKey) -> Result<PutRep
     if acknowledged >= wanted && acknowledged > 0 {
         return Ok(report);
     }
-    let codes: Vec<_> = report.failed.iter().map(|(_, error)| error.code()).collect();
+    let codes: Vec<_> = report
+        .failed
+        .iter()
+        .map(|(_, error)| error.code())
+        .collect();
     let are_alike = codes.iter().all(|code| *code == codes[0]);
     if acknowledged == 0 && are_alike {
         let first = report.failed.drain(..).next();
         return Err(first.map_or_else(no_servers, |(_, error)| error));
     }
     let reasons = report.failed.iter();
-    let reasons: Vec<_> = reasons.map(|(server, error)| format!("server {server}: {error}")).collect();
+    let reasons: Vec<_> = reasons
+        .map(|(server, error)| format!("server {server}: {error}"))
+        .collect();
     let text = format!(
         "{key}: {acknowledged} of {wanted} servers have acknowledged it: {}",
         reasons.join("; ")

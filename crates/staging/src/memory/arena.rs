@@ -108,7 +108,11 @@ impl MemoryTier {
         // Free bytes that are in pieces are none.
         let region = arena.regions.carve(length).ok_or(BoundFault::User)?;
         let region = Some(region);
-        Ok(MemoryDraft { region, arena, charge })
+        Ok(MemoryDraft {
+            region,
+            arena,
+            charge,
+        })
     }
 
     /// The descriptor and layout of a user's memory file.
@@ -146,7 +150,10 @@ impl MemoryTier {
         }
         let arena = Arc::new(Arena::new(&self.bounds)?);
         let fence = self.fence.load(Ordering::SeqCst);
-        arena.regions.word(FENCE_WORD).store(fence, Ordering::SeqCst);
+        arena
+            .regions
+            .word(FENCE_WORD)
+            .store(fence, Ordering::SeqCst);
         inner.arenas.insert(user, Arc::clone(&arena));
         Ok(arena)
     }
@@ -250,14 +257,18 @@ pub(crate) struct MemoryDraft {
 impl MemoryDraft {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let region = self.region.as_mut();
-        region.expect("a draft has its region until it is published").bytes_mut()
+        region
+            .expect("a draft has its region until it is published")
+            .bytes_mut()
     }
 
     /// Lets readers see the block; `None` if the memory file has no slot left.
     pub(crate) fn publish(mut self) -> Option<MemoryBlock> {
         let (slot, generation) = self.arena.slot()?;
         let region = self.region.take()?;
-        self.arena.slot_word(slot).store(generation, Ordering::Release);
+        self.arena
+            .slot_word(slot)
+            .store(generation, Ordering::Release);
         Some(MemoryBlock {
             slot,
             generation,
@@ -305,6 +316,9 @@ impl Drop for MemoryBlock {
     fn drop(&mut self) {
         self.retire();
         let slots = self.arena.slots.lock();
-        slots.unwrap_or_else(PoisonError::into_inner).free.push(self.slot);
+        slots
+            .unwrap_or_else(PoisonError::into_inner)
+            .free
+            .push(self.slot);
     }
 }

@@ -35,7 +35,10 @@ impl MappedArena {
         let bytes = usize::try_from(layout.bytes).map_err(|_| wrong("it is too large"))?;
         let map = SharedMap::read_only(file, bytes)?;
         let arena = Self { map, layout };
-        match arena.word(MAGIC_WORD).map(|word| word.load(Ordering::Relaxed)) {
+        match arena
+            .word(MAGIC_WORD)
+            .map(|word| word.load(Ordering::Relaxed))
+        {
             Some(MAGIC) => Ok(Arc::new(arena)),
             _ => Err(wrong("the memory file is of another version")),
         }
@@ -48,16 +51,21 @@ impl MappedArena {
         info: BlockInfo,
         epoch: u64,
     ) -> Option<MappedBlock> {
-        let (at, bytes) = (usize::try_from(place.at).ok()?, usize::try_from(info.bytes).ok()?);
+        let (at, bytes) = (
+            usize::try_from(place.at).ok()?,
+            usize::try_from(info.bytes).ok()?,
+        );
         let is_inside = self.map.words(at, bytes.div_ceil(8)).is_some();
-        (is_inside && place.slot < self.layout.slots && place.generation != 0).then(|| MappedBlock {
-            arena: Arc::clone(self),
-            at,
-            bytes,
-            slot: place.slot,
-            generation: place.generation,
-            info,
-            epoch,
+        (is_inside && place.slot < self.layout.slots && place.generation != 0).then(|| {
+            MappedBlock {
+                arena: Arc::clone(self),
+                at,
+                bytes,
+                slot: place.slot,
+                generation: place.generation,
+                info,
+                epoch,
+            }
         })
     }
 
@@ -96,8 +104,9 @@ impl MappedBlock {
             let word = self.arena.word(index);
             word.is_some_and(|word| test(word.load(Ordering::Acquire)))
         };
-        is(SLOT_WORD + self.slot as usize, &|word| word == self.generation)
-            && is(FENCE_WORD, &|fence| fence <= self.epoch)
+        is(SLOT_WORD + self.slot as usize, &|word| {
+            word == self.generation
+        }) && is(FENCE_WORD, &|fence| fence <= self.epoch)
     }
 
     /// Copies bytes from an offset on. `None` if the block is gone, or shorter than that.

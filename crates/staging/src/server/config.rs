@@ -120,6 +120,7 @@ impl ServerConfig {
     /// The time for a frame with data behind it, in nanoseconds.
     pub(super) fn data_ns(&self, bytes: u64) -> i64 {
         let ns = u128::from(bytes) * NS_PER_S as u128 / u128::from(self.rate_min.max(1));
-        self.frame_ns.saturating_add(i64::try_from(ns).unwrap_or(i64::MAX))
+        self.frame_ns
+            .saturating_add(i64::try_from(ns).unwrap_or(i64::MAX))
     }
 }

@@ -62,7 +62,10 @@ impl Listeners {
             let thread = thread.spawn(move || run(&socket, &shared));
             let failed = |error| StagingError::Config(format!("no thread to accept: {error}"));
             let thread = thread.map_err(failed)?;
-            let mut threads = listeners.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut threads = listeners
+                .threads
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             threads.push(thread);
         }
         Ok(listeners)

@@ -185,11 +185,7 @@ fn receive(
 }
 
 /// The length of the next data frame, which is not empty and not longer than what is to come.
-fn data_head(
-    frames: &mut FrameStream,
-    left: u64,
-    until_ns: i64,
-) -> Result<usize, TransportFault> {
+fn data_head(frames: &mut FrameStream, left: u64, until_ns: i64) -> Result<usize, TransportFault> {
     let head = frames.head(until_ns)?;
     match head.is_data() && head.bytes > 0 && head.bytes as u64 <= left {
         true => Ok(head.bytes),

@@ -76,7 +76,9 @@ fn greet(
         true => shared.store.memory.shared(user).ok(),
         false => None,
     };
-    let sizes = memory.as_ref().map(|(_, layout)| (layout.bytes, layout.slots));
+    let sizes = memory
+        .as_ref()
+        .map(|(_, layout)| (layout.bytes, layout.slots));
     let welcome = Answer::Welcome(Welcome::new(user, sizes)).encode();
     match &memory {
         Some((file, _)) => frames.send_with(&welcome, file.as_fd(), until_ns)?,

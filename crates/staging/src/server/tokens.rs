@@ -33,7 +33,9 @@ fn read_token(directory: &Path, user: UserId) -> Option<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     let file = std::fs::File::from(file);
-    file.take(TOKEN_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).ok()?;
+    file.take(TOKEN_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)
+        .ok()?;
     let end = bytes.trim_ascii_end().len();
     bytes.truncate(end);
     (bytes.len() <= TOKEN_BYTES_MAX).then_some(bytes)

@@ -24,7 +24,9 @@ impl BlockStore {
         let entry = {
             let mut state = self.lock();
             let knows_all = state.knows_all();
-            let entry = state.entry(user, key).ok_or_else(|| absent(key, knows_all))?;
+            let entry = state
+                .entry(user, key)
+                .ok_or_else(|| absent(key, knows_all))?;
             let stored = entry.version;
             if stored > version_max {
                 let text = format!("{key}: version {stored} is stored, which is newer");

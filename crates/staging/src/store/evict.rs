@@ -201,7 +201,10 @@ fn previous_files(state: &mut State, user: UserId, tier: usize) -> Vec<Arc<FileC
         return Vec::new();
     };
     let previous = blocks.blocks.values_mut().filter_map(|entry| {
-        let is_here = entry.previous.as_ref().is_some_and(|file| file.tier == tier);
+        let is_here = entry
+            .previous
+            .as_ref()
+            .is_some_and(|file| file.tier == tier);
         is_here.then(|| entry.previous.take()).flatten()
     });
     previous.collect()

@@ -86,7 +86,10 @@ impl BlockStore {
             let is_only_here = |entry: &Entry| {
                 !entry.is_moving && entry.files.last().is_some_and(|file| file.tier == tier)
             };
-            let candidates = blocks.blocks.iter().filter(|(_, entry)| is_only_here(entry));
+            let candidates = blocks
+                .blocks
+                .iter()
+                .filter(|(_, entry)| is_only_here(entry));
             let worth = |entry: &Entry| {
                 score(ScoreInput {
                     bytes: entry.bytes,
@@ -174,7 +177,9 @@ impl BlockStore {
                     }
                     state.counts.demoted += 1;
                 }
-                let is_dirty = state.entry(job.user, &job.key).is_some_and(|it| it.dirty.is_some());
+                let is_dirty = state
+                    .entry(job.user, &job.key)
+                    .is_some_and(|it| it.dirty.is_some());
                 if makes_clean && is_dirty {
                     state.make_clean(job.user, &job.key);
                     state.counts.flushed += 1;

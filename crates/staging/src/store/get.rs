@@ -90,7 +90,9 @@ impl BlockStore {
         let now_ns = self.clock.monotonic_ns();
         let mut state = self.lock();
         let knows_all = state.knows_all();
-        let entry = state.entry(user, key).ok_or_else(|| absent(key, knows_all))?;
+        let entry = state
+            .entry(user, key)
+            .ok_or_else(|| absent(key, knows_all))?;
         entry.used_ns = now_ns;
         entry.uses = entry.uses.saturating_add(1);
         let (uses, bytes) = (entry.uses, entry.bytes);
@@ -134,7 +136,10 @@ impl BlockStore {
                 Err(error) => {
                     self.lock().counts.unreadable += 1;
                     reason = format!("{}: {error}", tier.config.path.display());
-                    let lost = [std::io::ErrorKind::NotFound, std::io::ErrorKind::UnexpectedEof];
+                    let lost = [
+                        std::io::ErrorKind::NotFound,
+                        std::io::ErrorKind::UnexpectedEof,
+                    ];
                     if lost.contains(&error.kind()) {
                         self.drop_file(user, key, copies.serial, copy);
                     }

@@ -23,7 +23,7 @@ pub struct ListQuery {
     pub name: Vec<u8>,
     /// The key after which the list begins: the last one of the page before.
     pub after: Option<BlockKey>,
-    /// Most blocks that are wanted; a page never has more than 1,000.
+    /// Most blocks that are wanted; 0 for as many as a page may have, which is 1,000.
     pub blocks_max: u32,
 }
 
@@ -52,7 +52,10 @@ impl BlockStore {
             (None, Some(first)) => Bound::Included(first),
             (None, None) => Bound::Unbounded,
         };
-        let blocks_max = (query.blocks_max as usize).clamp(1, PAGE_BLOCKS_MAX);
+        let blocks_max = match query.blocks_max {
+            0 => PAGE_BLOCKS_MAX,
+            wanted => PAGE_BLOCKS_MAX.min(wanted as usize),
+        };
         let mut bytes = 0;
         let mut last: Option<&Arc<BlockKey>> = None;
         let range = blocks.blocks.range::<BlockKey, _>((from, Bound::Unbounded));

@@ -373,7 +373,9 @@ impl PutWriter<'_> {
                 entry.epoch = head.epoch.max(entry.epoch);
                 entry.is_recovered = false;
                 state.counts.puts += 1;
-                let entry = &*state.entry(user, &head.key).expect("it was there, under this lock");
+                let entry = &*state
+                    .entry(user, &head.key)
+                    .expect("it was there, under this lock");
                 let (version, bytes, checksum) = (entry.version, entry.bytes, entry.checksum);
                 let (epoch, is_dirty) = (entry.epoch, entry.dirty.is_some());
                 return Ok(BlockInfo {

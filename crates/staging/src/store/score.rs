@@ -42,10 +42,28 @@ mod tests {
     #[test]
     fn what_is_old_large_seldom_or_cheap_goes_first() {
         let cases = [
-            ("old", ScoreInput { age_ns: 9_000_000_000, ..BASE }),
-            ("large", ScoreInput { bytes: 9 << 20, ..BASE }),
+            (
+                "old",
+                ScoreInput {
+                    age_ns: 9_000_000_000,
+                    ..BASE
+                },
+            ),
+            (
+                "large",
+                ScoreInput {
+                    bytes: 9 << 20,
+                    ..BASE
+                },
+            ),
             ("seldom", ScoreInput { uses: 0, ..BASE }),
-            ("cheap", ScoreInput { refetch_us: 10, ..BASE }),
+            (
+                "cheap",
+                ScoreInput {
+                    refetch_us: 10,
+                    ..BASE
+                },
+            ),
         ];
         for (what, input) in cases {
             assert!(score(input) < score(BASE), "{what}");

@@ -212,12 +212,16 @@ impl DirectoryTier {
                 self.disk.remove(&path)?;
                 continue;
             }
-            let user = name.to_str().and_then(|name| name.strip_prefix('u')?.parse().ok());
+            let user = name
+                .to_str()
+                .and_then(|name| name.strip_prefix('u')?.parse().ok());
             let Some(user) = user else { continue };
             let directory = self.config.path.join(name);
             for name in self.disk.names(&directory)? {
                 let path = directory.join(name);
-                let Some(number) = number_of(&path) else { continue };
+                let Some(number) = number_of(&path) else {
+                    continue;
+                };
                 next = next.max(number + 1);
                 match self.found(tier, user, path.clone()) {
                     Some(file) => found.push(file),
@@ -279,9 +283,13 @@ impl DirectoryTier {
 
 /// The number of a file of ours.
 fn number_of(path: &Path) -> Option<u64> {
-    let is_ours = path.extension().is_some_and(|it| it == BLOCK || it == DRAFT);
+    let is_ours = path
+        .extension()
+        .is_some_and(|it| it == BLOCK || it == DRAFT);
     let stem = path.file_stem()?.to_str()?;
-    u64::from_str_radix(stem, 16).ok().filter(|number| is_ours && *number < u64::MAX)
+    u64::from_str_radix(stem, 16)
+        .ok()
+        .filter(|number| is_ours && *number < u64::MAX)
 }
 
 impl FileCopy {
@@ -344,7 +352,9 @@ impl FileWriter {
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), TierFault> {
         let file = self.file.as_mut();
-        let written = file.expect("a writer has its file once it is open").append(bytes);
+        let written = file
+            .expect("a writer has its file once it is open")
+            .append(bytes);
         written.map_err(|error| self.failed(&error))
     }
 

@@ -94,14 +94,21 @@ impl Disk for RealDisk {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(path)?;
+        let file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
         Ok(Box::new(RealFile(file)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let no_follow = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
         let flags = no_follow.bits().cast_signed();
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(path)?;
         match file.metadata()?.is_file() {
             true => Ok(Box::new(RealFile(file))),
             false => Err(io::Error::new(io::ErrorKind::InvalidData, "not a file")),

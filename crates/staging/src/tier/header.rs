@@ -98,7 +98,11 @@ mod tests {
             let mut bad = bytes.clone();
             bad[at] ^= 1;
             assert_eq!(FileHead::decode(&bad), Err(BytesFault), "byte {at}");
-            assert_eq!(FileHead::decode(&bytes[..at]), Err(BytesFault), "cut at {at}");
+            assert_eq!(
+                FileHead::decode(&bytes[..at]),
+                Err(BytesFault),
+                "cut at {at}"
+            );
         }
     }
 }

@@ -60,7 +60,9 @@ impl FrameHead {
             DATA_KIND => CHUNK_BYTES_MAX,
             _ => FRAME_BYTES_MAX,
         };
-        let bytes = length.checked_sub(1).and_then(|it| usize::try_from(it).ok());
+        let bytes = length
+            .checked_sub(1)
+            .and_then(|it| usize::try_from(it).ok());
         match bytes.filter(|bytes| *bytes <= bytes_max) {
             Some(bytes) => Ok(Self { kind, bytes }),
             None => Err(WireFault::Length(length)),

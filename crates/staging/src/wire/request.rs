@@ -37,7 +37,9 @@ impl std::fmt::Debug for Hello {
     /// Without the token.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = formatter.debug_struct("Hello");
-        shown.field("protocol", &self.protocol).field("user", &self.user);
+        shown
+            .field("protocol", &self.protocol)
+            .field("user", &self.user);
         shown.finish_non_exhaustive()
     }
 }

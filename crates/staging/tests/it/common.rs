@@ -14,10 +14,10 @@ use barograph_staging::{
 };
 use tempfile::TempDir;
 
-pub const MIB: u64 = 1 << 20;
-pub const USER: u32 = 7;
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const USER: u32 = 7;
 
-pub struct TestClock(Instant);
+pub(crate) struct TestClock(Instant);
 
 impl Clock for TestClock {
     fn now_ns(&self) -> i64 {
@@ -29,16 +29,16 @@ impl Clock for TestClock {
     }
 }
 
-pub fn clock() -> Arc<dyn Clock> {
+pub(crate) fn clock() -> Arc<dyn Clock> {
     Arc::new(TestClock(Instant::now()))
 }
 
-pub fn key(number: u64) -> BlockKey {
+pub(crate) fn key(number: u64) -> BlockKey {
     BlockKey::numbered("data", number).unwrap()
 }
 
 /// Bytes that differ from block to block.
-pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -49,14 +49,14 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-pub fn memory(bytes: u64) -> MemoryConfig {
+pub(crate) fn memory(bytes: u64) -> MemoryConfig {
     MemoryConfig {
         bounds: TierBounds::single(bytes, 10_000),
         dirty_bytes_max: bytes / 2,
     }
 }
 
-pub fn config(memory_bytes: u64, directories: &[&Path]) -> StoreConfig {
+pub(crate) fn config(memory_bytes: u64, directories: &[&Path]) -> StoreConfig {
     let bounds = TierBounds::single(1 << 40, 100_000);
     let directories = directories.iter();
     StoreConfig {
@@ -71,11 +71,11 @@ pub fn config(memory_bytes: u64, directories: &[&Path]) -> StoreConfig {
     }
 }
 
-pub fn open(config: StoreConfig) -> Arc<BlockStore> {
+pub(crate) fn open(config: StoreConfig) -> Arc<BlockStore> {
     BlockStore::open(config, clock()).unwrap()
 }
 
-pub fn head(key: &BlockKey, version: u64, data: &[u8]) -> PutHead {
+pub(crate) fn head(key: &BlockKey, version: u64, data: &[u8]) -> PutHead {
     PutHead {
         key: key.clone(),
         version,
@@ -88,17 +88,27 @@ pub fn head(key: &BlockKey, version: u64, data: &[u8]) -> PutHead {
     }
 }
 
-pub fn put_as(store: &BlockStore, user: u32, head: PutHead, data: &[u8]) -> Result<(), StagingError> {
+pub(crate) fn put_as(
+    store: &BlockStore,
+    user: u32,
+    head: PutHead,
+    data: &[u8],
+) -> Result<(), StagingError> {
     let mut writer = store.put(user, head)?;
     writer.write(data)?;
     writer.finish().map(drop)
 }
 
-pub fn put(store: &BlockStore, number: u64, version: u64, data: &[u8]) -> Result<(), StagingError> {
+pub(crate) fn put(
+    store: &BlockStore,
+    number: u64,
+    version: u64,
+    data: &[u8],
+) -> Result<(), StagingError> {
     put_as(store, USER, head(&key(number), version, data), data)
 }
 
-pub fn get(store: &BlockStore, number: u64) -> Result<Vec<u8>, StagingError> {
+pub(crate) fn get(store: &BlockStore, number: u64) -> Result<Vec<u8>, StagingError> {
     let reader = store.get(USER, &key(number), false)?;
     let mut out = vec![0; reader.info().bytes as usize];
     reader.read_at(0, &mut out)?;
@@ -106,18 +116,18 @@ pub fn get(store: &BlockStore, number: u64) -> Result<Vec<u8>, StagingError> {
 }
 
 /// A server with its store, and the directory in which it is.
-pub struct Served {
-    pub directory: TempDir,
-    pub store: Arc<BlockStore>,
-    pub server: StagingServer,
+pub(crate) struct Served {
+    pub(crate) directory: TempDir,
+    pub(crate) store: Arc<BlockStore>,
+    pub(crate) server: StagingServer,
 }
 
 /// A server on a unix socket, with 64 MiB of memory and one tier of files.
-pub fn serve() -> Served {
+pub(crate) fn serve() -> Served {
     serve_with(|_| ())
 }
 
-pub fn serve_with(change: impl FnOnce(&mut ServerConfig)) -> Served {
+pub(crate) fn serve_with(change: impl FnOnce(&mut ServerConfig)) -> Served {
     let directory = tempfile::tempdir().unwrap();
     let tier = directory.path().join("tier");
     std::fs::create_dir(&tier).unwrap();
@@ -136,18 +146,18 @@ pub fn serve_with(change: impl FnOnce(&mut ServerConfig)) -> Served {
 }
 
 impl Served {
-    pub fn address(&self) -> ServerAddress {
+    pub(crate) fn address(&self) -> ServerAddress {
         ServerAddress::Unix(self.directory.path().join("socket"))
     }
 }
 
-pub fn map(epoch: u64, servers: &[&Served]) -> StagingMap {
+pub(crate) fn map(epoch: u64, servers: &[&Served]) -> StagingMap {
     let servers = servers.iter().enumerate();
     let servers: BTreeMap<_, _> = servers.map(|(at, it)| (at as u64, it.address())).collect();
     StagingMap { epoch, servers }
 }
 
-pub fn client(replicas: usize, servers: &[&Served]) -> StagingClient {
+pub(crate) fn client(replicas: usize, servers: &[&Served]) -> StagingClient {
     let config = ClientConfig {
         replicas,
         timeout_ns: 10 * NS_PER_S,

@@ -34,9 +34,10 @@ fn count(left: &AtomicI64, failures: i64) -> io::Result<()> {
 
 impl FailingDisk {
     fn count(&self, path: &Path) -> io::Result<()> {
-        let is_failing = self.below.as_ref().is_none_or(|name| {
-            path.components().any(|part| part.as_os_str() == name)
-        });
+        let is_failing = self
+            .below
+            .as_ref()
+            .is_none_or(|name| path.components().any(|part| part.as_os_str() == name));
         match is_failing {
             true => count(&self.left, self.failures),
             false => Ok(()),
@@ -49,7 +50,11 @@ impl FailingDisk {
             _ => 0,
         };
         let left = Arc::clone(&self.left);
-        Box::new(FailingFile { file, left, failures })
+        Box::new(FailingFile {
+            file,
+            left,
+            failures,
+        })
     }
 }
 
@@ -133,13 +138,20 @@ fn any_single_failure_loses_nothing() {
                 Ok(()) => acknowledged.push((number, data)),
                 Err(error) => {
                     let code = error.code();
-                    let expect = [Some(FaultCode::Disk), Some(FaultCode::Full), Some(FaultCode::Busy)];
+                    let expect = [
+                        Some(FaultCode::Disk),
+                        Some(FaultCode::Full),
+                        Some(FaultCode::Busy),
+                    ];
                     assert!(expect.contains(&code), "{n}: {error}");
                     failed += 1;
                 }
             }
         }
-        assert!(flusher.drain(20 * NS_PER_S), "{n}: not flushed after one failure");
+        assert!(
+            flusher.drain(20 * NS_PER_S),
+            "{n}: not flushed after one failure"
+        );
         for (number, data) in acknowledged {
             let read = get(&store, number).or_else(|_| get(&store, number));
             assert!(read.is_ok_and(|read| read == data), "{n}: block {number}");

@@ -30,7 +30,8 @@ fn epochs_before_the_fence_are_refused() {
     let mapped = old.map_block(&key(1)).unwrap().unwrap();
     tell(&served, 2, ServerMembership::Stayed);
     let errors = [
-        old.put(&key(1), 2, b"late", &PutOptions::default()).map(drop),
+        old.put(&key(1), 2, b"late", &PutOptions::default())
+            .map(drop),
         old.get(&key(1)).map(drop),
         old.stat(&key(1)).map(drop),
         old.delete(&key(1), 9).map(drop),
@@ -38,7 +39,11 @@ fn epochs_before_the_fence_are_refused() {
     ];
     for error in errors {
         let error = error.unwrap_err();
-        assert_eq!((error.code(), error.number()), (Some(FaultCode::Fenced), 2), "{error}");
+        assert_eq!(
+            (error.code(), error.number()),
+            (Some(FaultCode::Fenced), 2),
+            "{error}"
+        );
     }
     // Shared memory is fenced as well.
     assert!(!mapped.is_current());
@@ -53,7 +58,10 @@ fn a_server_that_was_told_nothing_serves_no_later_epoch() {
     let served = serve();
     let client = client(1, &[]);
     client.set_map(map(3, &[&served]));
-    assert_eq!(client.get(&key(1)).unwrap_err().code(), Some(FaultCode::Unreachable));
+    assert_eq!(
+        client.get(&key(1)).unwrap_err().code(),
+        Some(FaultCode::Unreachable)
+    );
 }
 
 /// A server was out of the map while the other took a newer version: what it has is not believed.
@@ -62,7 +70,9 @@ fn blocks_from_before_an_absence_are_not_taken_for_the_newest() {
     let [a, b] = [serve(), serve()];
     let client = client(2, &[&a, &b]);
     for number in 0..8 {
-        client.put(&key(number), 1, b"old", &PutOptions::default()).unwrap();
+        client
+            .put(&key(number), 1, b"old", &PutOptions::default())
+            .unwrap();
     }
     tell(&a, 1, ServerMembership::Stayed);
     let one = PutOptions {
@@ -85,7 +95,10 @@ fn blocks_from_before_an_absence_are_not_taken_for_the_newest() {
         }
     }
     assert!(client.counts().repaired > 0);
-    assert_eq!(client.get(&key(7)).unwrap_err().code(), Some(FaultCode::NotFound));
+    assert_eq!(
+        client.get(&key(7)).unwrap_err().code(),
+        Some(FaultCode::NotFound)
+    );
 }
 
 #[test]
@@ -94,7 +107,9 @@ fn readers_go_on_while_epochs_change() {
     let client = client(2, &[&a, &b]);
     let data = bytes(1, 50_000);
     for number in 0..10 {
-        client.put(&key(number), 1, &data, &PutOptions::default()).unwrap();
+        client
+            .put(&key(number), 1, &data, &PutOptions::default())
+            .unwrap();
     }
     let (is_over, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {

@@ -21,13 +21,17 @@ fn hasty() -> Served {
 
 fn connect(served: &Served) -> UnixStream {
     let stream = UnixStream::connect(served.directory.path().join("socket")).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     stream
 }
 
 fn greeted(served: &Served) -> UnixStream {
     let mut stream = connect(served);
-    stream.write_all(&Request::Hello(Hello::new(0, b"", false)).encode()).unwrap();
+    stream
+        .write_all(&Request::Hello(Hello::new(0, b"", false)).encode())
+        .unwrap();
     assert!(matches!(answer(&mut stream), Answer::Welcome(_)));
     stream
 }
@@ -76,9 +80,15 @@ fn half_a_frame_and_silence_ends_the_connection_and_frees_its_room() {
     while served.store.tiers()[0].bytes > 0 || served.store.dirty_bytes() > 0 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(served.server.counts().broken >= 5, "{:?}", served.server.counts());
+    assert!(
+        served.server.counts().broken >= 5,
+        "{:?}",
+        served.server.counts()
+    );
     // Others are served all the while.
-    client(1, &[&served]).put(&key(1), 1, &data, &PutOptions::default()).unwrap();
+    client(1, &[&served])
+        .put(&key(1), 1, &data, &PutOptions::default())
+        .unwrap();
 }
 
 #[test]
@@ -89,7 +99,10 @@ fn a_user_has_so_many_connections_and_no_more() {
     assert_eq!(served.server.counts().refused, 1);
     drop(held);
     let client = client(1, &[&served]);
-    while client.put(&key(1), 1, b"x", &PutOptions::default()).is_err() {
+    while client
+        .put(&key(1), 1, b"x", &PutOptions::default())
+        .is_err()
+    {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -123,7 +136,10 @@ fn what_is_announced_takes_no_more_than_the_budget() {
         huge.bytes = 30 * MIB;
         stream.write_all(&Request::Put(huge).encode()).unwrap();
         let told = answer(&mut stream);
-        assert!(matches!(told, Answer::Go | Answer::Fault { .. }), "{told:?}");
+        assert!(
+            matches!(told, Answer::Go | Answer::Fault { .. }),
+            "{told:?}"
+        );
         streams.push(stream);
     }
     assert!(served.store.tiers()[0].bytes <= 64 * MIB);
@@ -143,10 +159,16 @@ fn strangers_on_tcp_displace_each_other_alone() {
         config.strangers_max = 2;
     });
     let address = served.server.tcp_address().unwrap();
-    let mut strangers: Vec<_> = (0..5).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut strangers: Vec<_> = (0..5)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
     for stranger in &mut strangers[..3] {
-        stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stranger
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
         assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);
     }
-    client(1, &[&served]).put(&key(1), 1, b"x", &PutOptions::default()).unwrap();
+    client(1, &[&served])
+        .put(&key(1), 1, b"x", &PutOptions::default())
+        .unwrap();
 }

@@ -22,7 +22,11 @@ struct Process {
 /// The example `stage_server`, which `cargo test` builds beside the tests.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let path = test.ancestors().nth(2).unwrap().join("examples/stage_server");
+    let path = test
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join("examples/stage_server");
     let how = "run `cargo test -p barograph-staging` or build its examples";
     assert!(path.is_file(), "{} is not built: {how}", path.display());
     path
@@ -38,7 +42,12 @@ impl Process {
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let output = BufReader::new(output);
-        let mut process = Self { child, input, output, socket };
+        let mut process = Self {
+            child,
+            input,
+            output,
+            socket,
+        };
         process.expect("ready");
         process
     }
@@ -100,20 +109,29 @@ fn nothing_acknowledged_is_lost_while_a_server_is_killed() {
         for number in 0..BLOCKS {
             version += 1;
             let data = content(number, version);
-            client.put(&key(number), version, &data, &PutOptions::default()).unwrap();
+            client
+                .put(&key(number), version, &data, &PutOptions::default())
+                .unwrap();
             acknowledged.insert(number, version);
         }
         b.kill();
         // Before the map is changed, a put that wants both is not acknowledged.
         version += 1;
-        let refused = client.put(&key(0), version, &content(0, version), &PutOptions::default());
+        let refused = client.put(
+            &key(0),
+            version,
+            &content(0, version),
+            &PutOptions::default(),
+        );
         assert_eq!(refused.unwrap_err().code(), Some(FaultCode::TooFew));
         epoch += 1;
         a.tell(epoch, "stayed");
         client.set_map(map(epoch, &[(0, &a)]));
         for number in 0..BLOCKS / 2 {
             version += 1;
-            client.put(&key(number), version, &content(number, version), &one).unwrap();
+            client
+                .put(&key(number), version, &content(number, version), &one)
+                .unwrap();
             acknowledged.insert(number, version);
         }
         // It comes back, with what it had flushed: old blocks among it.
@@ -125,7 +143,10 @@ fn nothing_acknowledged_is_lost_while_a_server_is_killed() {
         for (number, version) in &acknowledged {
             let (info, read) = client.get(&key(*number)).unwrap();
             assert_eq!(info.version, *version, "round {round}, block {number}");
-            assert!(read == content(*number, *version), "round {round}, block {number}");
+            assert!(
+                read == content(*number, *version),
+                "round {round}, block {number}"
+            );
         }
     }
     let counts = client.counts();

@@ -19,7 +19,9 @@ const DURABLE: PutOptions = PutOptions {
 fn spoil(served: &Served) -> usize {
     let user = rustix::process::geteuid().as_raw();
     let files = served.directory.path().join(format!("tier/u{user}"));
-    let paths = std::fs::read_dir(&files).unwrap().map(|entry| entry.unwrap().path());
+    let paths = std::fs::read_dir(&files)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let change = |path: &Path| {
         let mut bytes = std::fs::read(path).unwrap();
         *bytes.last_mut().unwrap() ^= 0x40;
@@ -34,11 +36,17 @@ fn a_copy_without_its_checksum_is_repaired_from_a_replica() {
     let client = client(2, &[&a, &b]);
     let data = bytes(1, 70 << 20);
     for number in 0..4 {
-        client.put(&key(number), 1, &data[..70_000], &DURABLE).unwrap();
+        client
+            .put(&key(number), 1, &data[..70_000], &DURABLE)
+            .unwrap();
     }
     let user = rustix::process::geteuid().as_raw();
     // Files that were written by this server count as checked: a restart forgets that.
-    let Served { directory, server, store } = a;
+    let Served {
+        directory,
+        server,
+        store,
+    } = a;
     server.stop(10 * NS_PER_S).unwrap();
     drop(store);
     let tier = directory.path().join("tier");
@@ -48,7 +56,11 @@ fn a_copy_without_its_checksum_is_repaired_from_a_replica() {
         ..Default::default()
     };
     let server = barograph_staging::StagingServer::start(store.clone(), config).unwrap();
-    let a = Served { directory, server, store };
+    let a = Served {
+        directory,
+        server,
+        store,
+    };
     assert_eq!(spoil(&a), 4);
     for number in 0..4 {
         assert!(client.get(&key(number)).unwrap().1 == data[..70_000]);
@@ -65,10 +77,14 @@ fn a_copy_without_its_checksum_is_repaired_from_a_replica() {
 fn puts_are_acknowledged_by_as_many_as_demanded() {
     let [a, b] = [serve(), serve()];
     let client = client(2, &[&a, &b]);
-    let report = client.put(&key(1), 1, b"both", &PutOptions::default()).unwrap();
+    let report = client
+        .put(&key(1), 1, b"both", &PutOptions::default())
+        .unwrap();
     assert_eq!(report.acknowledged.len(), 2);
     drop(b);
-    let error = client.put(&key(1), 2, b"one", &PutOptions::default()).unwrap_err();
+    let error = client
+        .put(&key(1), 2, b"one", &PutOptions::default())
+        .unwrap_err();
     assert_eq!(error.code(), Some(FaultCode::TooFew), "{error}");
     let one = PutOptions {
         acks: Some(1),
@@ -78,10 +94,16 @@ fn puts_are_acknowledged_by_as_many_as_demanded() {
     assert_eq!((report.acknowledged.len(), report.failed.len()), (1, 1));
     assert_eq!(client.get(&key(1)).unwrap().1, b"one");
     // A block that no reachable replica has may be on the other one.
-    assert_eq!(client.get(&key(2)).unwrap_err().code(), Some(FaultCode::Unreachable));
+    assert_eq!(
+        client.get(&key(2)).unwrap_err().code(),
+        Some(FaultCode::Unreachable)
+    );
     drop(a);
     let error = client.get(&key(1)).unwrap_err();
-    assert!(error.to_string().contains("all replicas are gone"), "{error}");
+    assert!(
+        error.to_string().contains("all replicas are gone"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -89,7 +111,9 @@ fn a_replica_that_lacks_a_block_gets_it() {
     let [a, b] = [serve(), serve()];
     let only_a = client(1, &[&a]);
     for number in 0..10 {
-        only_a.put(&key(number), 1, b"x", &PutOptions::default()).unwrap();
+        only_a
+            .put(&key(number), 1, b"x", &PutOptions::default())
+            .unwrap();
     }
     // Both know all: a server that has none was never sent it.
     let both = client(2, &[&a, &b]);

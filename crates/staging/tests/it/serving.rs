@@ -56,16 +56,26 @@ fn blocks_of_all_lengths_come_back_by_every_way() {
     assert_eq!(ways[0].list(&ListQuery::default()).unwrap().blocks.len(), 7);
     assert!(ways[0].delete(&key(3), 1).unwrap());
     assert!(!ways[0].delete(&key(3), 1).unwrap());
-    assert_eq!(ways[0].get(&key(3)).unwrap_err().code(), Some(FaultCode::NotFound));
+    assert_eq!(
+        ways[0].get(&key(3)).unwrap_err().code(),
+        Some(FaultCode::NotFound)
+    );
 }
 
 /// A block of 1 GiB, or of 256 MiB where memory is short.
 #[test]
 fn the_largest_block_streams_through_bounded_memory() {
     let free = std::fs::read_to_string("/proc/meminfo").unwrap();
-    let free = free.lines().find(|line| line.starts_with("MemAvailable:")).unwrap();
+    let free = free
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"))
+        .unwrap();
     let free_kib: u64 = free.split_whitespace().nth(1).unwrap().parse().unwrap();
-    let length = if free_kib > 8 << 20 { 1 << 30 } else { 256 << 20 };
+    let length = if free_kib > 8 << 20 {
+        1 << 30
+    } else {
+        256 << 20
+    };
     let served = serve();
     let client = socket_client(&served);
     let mut data = vec![0; length];
@@ -85,9 +95,11 @@ fn a_mapped_block_tells_that_it_has_gone() {
     let served = serve();
     let client = client(1, &[&served]);
     let data = bytes(1, 100_001);
-    client.put(&key(1), 1, &data, &PutOptions::default()).unwrap();
+    client
+        .put(&key(1), 1, &data, &PutOptions::default())
+        .unwrap();
     let block = client.map_block(&key(1)).unwrap().unwrap();
-    let mut pieces = Vec::new();
+    let mut pieces: Vec<u8> = Vec::new();
     block.pieces(|piece| pieces.extend(piece)).unwrap();
     assert!(pieces == data);
     for (from, length) in [(0, 100_001), (1, 7), (3, 0), (9, 64), (99_999, 2), (8, 8)] {
@@ -96,7 +108,9 @@ fn a_mapped_block_tells_that_it_has_gone() {
         assert!(out == data[from..from + length], "{from} {length}");
     }
     assert!(block.copy_into(100_000, &mut [0; 2]).is_none());
-    client.put(&key(1), 2, &data, &PutOptions::default()).unwrap();
+    client
+        .put(&key(1), 2, &data, &PutOptions::default())
+        .unwrap();
     assert!(!block.is_current() && block.copy_into(0, &mut [0; 8]).is_none());
     // A new read gets the new version.
     assert_eq!(client.get(&key(1)).unwrap().0.version, 2);
@@ -108,13 +122,17 @@ fn reads_of_shared_memory_are_never_mixed() {
     let served = serve();
     let client = client(1, &[&served]);
     let version = |version: u64| vec![version as u8; 300_000];
-    client.put(&key(1), 1, &version(1), &PutOptions::default()).unwrap();
+    client
+        .put(&key(1), 1, &version(1), &PutOptions::default())
+        .unwrap();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut out = Vec::new();
             let mut last = 0;
             while last < 200 {
-                let info = client.get_into(&key(1), &mut out, &GetOptions::default()).unwrap();
+                let info = client
+                    .get_into(&key(1), &mut out, &GetOptions::default())
+                    .unwrap();
                 assert!(info.version >= last, "{} after {last}", info.version);
                 assert!(out == version(info.version), "version {}", info.version);
                 last = info.version;
@@ -125,7 +143,9 @@ fn reads_of_shared_memory_are_never_mixed() {
                 wait_ns: 10 * NS_PER_S,
                 ..PutOptions::default()
             };
-            client.put(&key(1), number, &version(number), &options).unwrap();
+            client
+                .put(&key(1), number, &version(number), &options)
+                .unwrap();
         }
         reader.join().unwrap();
     });
@@ -160,17 +180,25 @@ fn users_of_tcp_need_their_token() {
     };
     let [first, second] = [41, 42].map(|user| client(user, TOKEN));
     let data = bytes(1, 3 << 20);
-    first.put(&key(1), 1, &data, &PutOptions::default()).unwrap();
+    first
+        .put(&key(1), 1, &data, &PutOptions::default())
+        .unwrap();
     assert!(first.get(&key(1)).unwrap().1 == data);
     // The blocks of one are not seen by the other.
-    assert_eq!(second.get(&key(1)).unwrap_err().code(), Some(FaultCode::NotFound));
+    assert_eq!(
+        second.get(&key(1)).unwrap_err().code(),
+        Some(FaultCode::NotFound)
+    );
     for (user, token) in [(41, &b"0123456789abcdef"[..]), (43, TOKEN), (41, b"")] {
         let error = client(user, token).get(&key(1)).unwrap_err();
         assert_eq!(error.code(), Some(FaultCode::Denied), "{user}");
     }
     // This user is not served on the unix socket.
     let own = crate::common::client(1, &[&served]);
-    assert_eq!(own.get(&key(1)).unwrap_err().code(), Some(FaultCode::Unreachable));
+    assert_eq!(
+        own.get(&key(1)).unwrap_err().code(),
+        Some(FaultCode::Unreachable)
+    );
 }
 
 #[test]
@@ -200,9 +228,15 @@ fn a_server_that_stops_in_order_keeps_everything() {
     let client = client(1, &[&served]);
     let data = bytes(1, 1 << 20);
     for number in 0..8 {
-        client.put(&key(number), 1, &data, &PutOptions::default()).unwrap();
+        client
+            .put(&key(number), 1, &data, &PutOptions::default())
+            .unwrap();
     }
-    let Served { directory, server, store } = served;
+    let Served {
+        directory,
+        server,
+        store,
+    } = served;
     server.stop(20 * NS_PER_S).unwrap();
     drop(store);
     let store = crate::common::open(crate::common::config(
@@ -211,9 +245,15 @@ fn a_server_that_stops_in_order_keeps_everything() {
     ));
     let user = rustix::process::geteuid().as_raw();
     for number in 0..8 {
-        assert!(store.stat(user, &key(number)).unwrap().is_confirmed, "{number}");
+        assert!(
+            store.stat(user, &key(number)).unwrap().is_confirmed,
+            "{number}"
+        );
     }
-    assert_eq!(client.get(&key(1)).unwrap_err().code(), Some(FaultCode::Unreachable));
+    assert_eq!(
+        client.get(&key(1)).unwrap_err().code(),
+        Some(FaultCode::Unreachable)
+    );
 }
 
 #[test]
@@ -225,7 +265,9 @@ fn checksums_of_shared_memory_can_be_asked_for() {
     };
     let client = StagingClient::new(config, map(0, &[&served]), clock());
     let data = bytes(1, 1 << 20);
-    client.put(&key(1), 1, &data, &PutOptions::default()).unwrap();
+    client
+        .put(&key(1), 1, &data, &PutOptions::default())
+        .unwrap();
     assert!(client.get(&key(1)).unwrap().1 == data);
     assert_eq!(client.counts().gets_mapped, 1);
 }

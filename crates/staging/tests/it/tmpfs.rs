@@ -19,8 +19,12 @@ fn a_full_file_system_is_no_room_and_later_is() {
     let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--map-root-user", "sh", "-c", script]);
-    command.arg(directory.path()).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", NAME]).env(INSIDE, directory.path());
+    command
+        .arg(directory.path())
+        .arg(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", NAME])
+        .env(INSIDE, directory.path());
     let run = command.stdin(Stdio::null()).output();
     let can_mount = Command::new("unshare")
         .args(["--mount", "--map-root-user", "true"])
@@ -41,11 +45,16 @@ fn on_small_disk(path: &std::path::Path) {
     put(&store, 1, 1, &data).unwrap();
     let error = put(&store, 2, 1, &data).unwrap_err();
     let code = error.code();
-    assert!(matches!(code, Some(FaultCode::Disk | FaultCode::Full)), "{error}");
+    assert!(
+        matches!(code, Some(FaultCode::Disk | FaultCode::Full)),
+        "{error}"
+    );
     // What did not fit has left nothing.
     assert_eq!(store.tiers()[1].bytes, 3 * MIB);
     assert!(get(&store, 1).unwrap() == data);
-    store.delete(crate::common::USER, &crate::common::key(1), 1).unwrap();
+    store
+        .delete(crate::common::USER, &crate::common::key(1), 1)
+        .unwrap();
     std::thread::sleep(std::time::Duration::from_millis(60));
     put(&store, 2, 1, &data).unwrap();
     assert!(get(&store, 2).unwrap() == data);

@@ -17,48 +17,79 @@ fn keys() -> impl Strategy<Value = BlockKey> {
 }
 
 fn infos() -> impl Strategy<Value = BlockInfo> {
-    let fields = (any::<u64>(), 0..=1_u64 << 30, any::<u32>(), any::<u64>(), any::<[bool; 2]>());
-    fields.prop_map(|(version, bytes, checksum, epoch, [is_confirmed, is_dirty])| BlockInfo {
-        version,
-        bytes,
-        checksum,
-        epoch,
-        is_confirmed,
-        is_dirty,
-    })
-}
-
-fn puts() -> impl Strategy<Value = Request> {
-    let fields = (keys(), any::<u64>(), 0..=1_u64 << 30, any::<[u32; 3]>(), any::<bool>());
-    fields.prop_map(|(key, version, bytes, [checksum, refetch_us, wait_ms], is_durable)| {
-        Request::Put(PutHead {
-            key,
+    let fields = (
+        any::<u64>(),
+        0..=1_u64 << 30,
+        any::<u32>(),
+        any::<u64>(),
+        any::<[bool; 2]>(),
+    );
+    fields.prop_map(
+        |(version, bytes, checksum, epoch, [is_confirmed, is_dirty])| BlockInfo {
             version,
             bytes,
             checksum,
-            epoch: version / 2,
-            refetch_us,
-            target: if is_durable { PutTarget::Durable } else { PutTarget::Fast },
-            wait_ns: i64::from(wait_ms) * 1_000_000,
-        })
-    })
+            epoch,
+            is_confirmed,
+            is_dirty,
+        },
+    )
+}
+
+fn puts() -> impl Strategy<Value = Request> {
+    let fields = (
+        keys(),
+        any::<u64>(),
+        0..=1_u64 << 30,
+        any::<[u32; 3]>(),
+        any::<bool>(),
+    );
+    fields.prop_map(
+        |(key, version, bytes, [checksum, refetch_us, wait_ms], is_durable)| {
+            Request::Put(PutHead {
+                key,
+                version,
+                bytes,
+                checksum,
+                epoch: version / 2,
+                refetch_us,
+                target: if is_durable {
+                    PutTarget::Durable
+                } else {
+                    PutTarget::Fast
+                },
+                wait_ns: i64::from(wait_ms) * 1_000_000,
+            })
+        },
+    )
 }
 
 fn requests() -> impl Strategy<Value = Request> {
     let hello = (any::<u32>(), vec(any::<u8>(), 0..=256), any::<bool>());
     let get = (keys(), any::<[u64; 3]>(), any::<[bool; 2]>());
-    let list = ("[a-z]{0,9}", vec(any::<u8>(), 0..50), proptest::option::of(keys()), any::<u32>());
+    let list = (
+        "[a-z]{0,9}",
+        vec(any::<u8>(), 0..50),
+        proptest::option::of(keys()),
+        any::<u32>(),
+    );
     prop_oneof![
         hello.prop_map(|(user, token, wants)| Request::Hello(Hello::new(user, &token, wants))),
         puts(),
-        get.prop_map(|(key, [epoch, from, bytes], [accept_unconfirmed, is_place])| Request::Get {
-            epoch,
-            key,
-            from,
-            bytes,
-            accept_unconfirmed,
-            form: if is_place { GetForm::Place } else { GetForm::Bytes },
-        }),
+        get.prop_map(
+            |(key, [epoch, from, bytes], [accept_unconfirmed, is_place])| Request::Get {
+                epoch,
+                key,
+                from,
+                bytes,
+                accept_unconfirmed,
+                form: if is_place {
+                    GetForm::Place
+                } else {
+                    GetForm::Bytes
+                },
+            }
+        ),
         (keys(), any::<u64>()).prop_map(|(key, epoch)| Request::Stat { epoch, key }),
         (keys(), any::<u64>()).prop_map(|(key, version_max)| Request::Delete {
             epoch: 1,
@@ -67,7 +98,12 @@ fn requests() -> impl Strategy<Value = Request> {
         }),
         list.prop_map(|(dataset, name, after, blocks_max)| Request::List {
             epoch: 3,
-            query: ListQuery { dataset, name, after, blocks_max },
+            query: ListQuery {
+                dataset,
+                name,
+                after,
+                blocks_max
+            },
         }),
     ]
 }
@@ -75,14 +111,23 @@ fn requests() -> impl Strategy<Value = Request> {
 fn answers() -> impl Strategy<Value = Answer> {
     let page = (vec((keys(), infos()), 0..20), proptest::option::of(keys()));
     prop_oneof![
-        any::<(u32, Option<(u64, u32)>)>().prop_map(|(user, memory)| {
-            Answer::Welcome(Welcome::new(user, memory))
-        }),
+        any::<(u32, Option<(u64, u32)>)>()
+            .prop_map(|(user, memory)| { Answer::Welcome(Welcome::new(user, memory)) }),
         Just(Answer::Go),
         infos().prop_map(Answer::Info),
-        infos().prop_map(|info| Answer::Block { info, bytes: info.bytes / 2 }),
+        infos().prop_map(|info| Answer::Block {
+            info,
+            bytes: info.bytes / 2
+        }),
         (infos(), any::<(u64, u32, u64)>()).prop_map(|(info, (at, slot, generation))| {
-            Answer::Place { info, place: MemoryPlace { at, slot, generation } }
+            Answer::Place {
+                info,
+                place: MemoryPlace {
+                    at,
+                    slot,
+                    generation,
+                },
+            }
         }),
         any::<u64>().prop_map(|version| Answer::Deleted { version }),
         page.prop_map(|(blocks, next)| Answer::Page(ListPage { blocks, next })),
@@ -150,7 +195,8 @@ proptest! {
     #[test]
     fn heads_are_bounded(start in any::<[u8; HEAD_BYTES]>()) {
         if let Ok(head) = FrameHead::decode(start) {
-            prop_assert!(head.bytes <= if head.is_data() { 1 << 20 } else { FRAME_BYTES_MAX });
+            let bytes_max = if head.is_data() { 1 << 20 } else { FRAME_BYTES_MAX };
+            prop_assert!(head.bytes <= bytes_max);
             prop_assert_eq!(head.encode(), start);
         }
     }
