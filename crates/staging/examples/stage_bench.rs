@@ -156,7 +156,9 @@ fn key(number: u64) -> Fallible<BlockKey> {
 /// A server of this user, with 1 GiB of memory.
 fn serve(directory: &std::path::Path) -> Fallible<(StagingServer, u32)> {
     let user = rustix::process::geteuid().as_raw();
-    let token = directory.join(user.to_string());
+    let tokens = directory.join("tokens");
+    std::fs::create_dir(&tokens)?;
+    let token = tokens.join(user.to_string());
     std::fs::write(&token, TOKEN)?;
     std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600))?;
     let mut config = StoreConfig::default();
@@ -165,7 +167,7 @@ fn serve(directory: &std::path::Path) -> Fallible<(StagingServer, u32)> {
     let config = ServerConfig {
         unix: Some(directory.join("socket")),
         tcp: Some("127.0.0.1:0".parse()?),
-        tokens: Some(directory.to_owned()),
+        tokens: Some(tokens),
         ..ServerConfig::default()
     };
     Ok((StagingServer::start(store, config)?, user))

@@ -2,8 +2,8 @@
 //!
 //! The caller hands in a map of servers with its epoch ([`StagingMap`]), and a new one when it
 //! changes. Blocks are placed by a function ([`rendezvous`] unless configured). The client sends
-//! each block to its replicas itself; a read takes the first replica that has the block for certain,
-//! and repairs those before it that have not.
+//! each block to its replicas itself; a read takes the first replica that has the block for
+//! certain, and repairs those before it that have not.
 
 mod config;
 mod connection;

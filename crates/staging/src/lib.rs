@@ -4,8 +4,8 @@
 //! * [`BlockStore`] keeps blocks: memory first, then directories, with bounds for each user and for
 //!   all, asynchronous flush, back-pressure and eviction by score.
 //! * [`wire`] has the frames between clients and servers, as pure functions over bytes.
-//! * [`StagingServer`] serves a store over a unix socket and TCP. It refuses epochs before its fence
-//!   (`barograph_control::ToldEpochs`).
+//! * [`StagingServer`] serves a store over a unix socket and TCP. It refuses epochs before its
+//!   fence (`barograph_control::ToldEpochs`).
 //! * [`StagingClient`] puts and gets over several servers, with replicas, and reads blocks of a
 //!   server on its own node from shared memory.
 //!

@@ -5,8 +5,8 @@
 //! answered before the next is sent. The bytes of blocks are in data frames, which have no fields.
 //!
 //! A block of up to [`EAGER_BYTES_MAX`] bytes is sent together with its [`Request::Put`]; a larger
-//! one when the server has answered [`Answer::Go`]. A read is answered by [`Answer::Block`] and data
-//! frames; a fault may come in place of any of them, and ends the connection.
+//! one when the server has answered [`Answer::Go`]. A read is answered by [`Answer::Block`] and
+//! data frames; a fault may come in place of any of them, and ends the connection.
 
 mod answer;
 mod frame;

@@ -12,8 +12,8 @@ use crate::block::{BlockInfo, UserId};
 use crate::error::StagingError;
 use crate::store::PutTarget;
 
-/// The time for a request without data, unless configured: 5 s.
-const TIMEOUT_NS_DEFAULT: i64 = 5 * NS_PER_S;
+/// The time for a request without data, unless configured: 10 s.
+const TIMEOUT_NS_DEFAULT: i64 = 10 * NS_PER_S;
 /// The least rate of data, unless configured: 1 MiB/s.
 const RATE_DEFAULT: u64 = 1 << 20;
 /// How often a request to a server is tried, unless configured.
@@ -59,7 +59,8 @@ pub struct ClientConfig {
     pub replicas: usize,
     /// Which servers have a block.
     pub placement: Arc<Placement>,
-    /// The time for a request without data, in nanoseconds.
+    /// The time for a request without data, in nanoseconds. Before a server answers a read, it may
+    /// have to check the block on its slowest tier.
     pub timeout_ns: i64,
     /// The least rate of data, in bytes per second, in addition to the timeout.
     pub rate_min: u64,

@@ -124,17 +124,19 @@ impl Connection {
         })
     }
 
-    /// Reads a block, or the part that the request names, into a buffer.
+    /// Reads a block, or the part that the request names, into a buffer. The answer has to come by
+    /// a time; `data_until` gives the time for so many bytes behind it.
     pub(super) fn get(
         &mut self,
         request: &Request,
         epoch: u64,
         out: &mut Vec<u8>,
         until_ns: i64,
+        data_until: impl FnOnce(u64) -> i64,
     ) -> Result<Got, StagingError> {
         match self.ask(request, until_ns)? {
             Answer::Block { info, bytes } => self.sound(|connection| {
-                connection.receive(&info, bytes, out, until_ns)?;
+                connection.receive(&info, bytes, out, data_until(bytes))?;
                 Ok(Got::Bytes(info))
             }),
             Answer::Place { info, place } => {

@@ -208,26 +208,22 @@ impl StagingClient {
         out: &mut Vec<u8>,
     ) -> Result<Got, StagingError> {
         let epoch = map.epoch;
-        let got = self.on_server(
-            map,
-            server,
-            crate::BLOCK_BYTES_MAX,
-            |connection, until_ns| {
-                let form = match connection.has_memory() {
-                    true => form,
-                    false => GetForm::Bytes,
-                };
-                let request = Request::Get {
-                    epoch,
-                    key: wanted.key.clone(),
-                    from: wanted.from,
-                    bytes: wanted.bytes,
-                    accept_unconfirmed: wanted.accept_unconfirmed,
-                    form,
-                };
-                connection.get(&request, epoch, out, until_ns)
-            },
-        );
+        let got = self.on_server(map, server, 0, |connection, until_ns| {
+            let form = match connection.has_memory() {
+                true => form,
+                false => GetForm::Bytes,
+            };
+            let request = Request::Get {
+                epoch,
+                key: wanted.key.clone(),
+                from: wanted.from,
+                bytes: wanted.bytes,
+                accept_unconfirmed: wanted.accept_unconfirmed,
+                form,
+            };
+            let data_until = |bytes| self.until(bytes);
+            connection.get(&request, epoch, out, until_ns, data_until)
+        });
         if got
             .as_ref()
             .is_err_and(|error| error.code() == Some(FaultCode::Corrupt))

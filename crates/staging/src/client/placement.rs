@@ -8,8 +8,8 @@ use crate::key::BlockKey;
 pub type Placement = dyn Fn(&BlockKey, &[u64]) -> Vec<u64> + Send + Sync;
 
 /// Rendezvous hashing (Thaler and Ravishankar 1998): each pair of a block and a server has a
-/// weight, and the servers with the highest ones have the block. When a server goes, only its blocks
-/// move.
+/// weight, and the servers with the highest ones have the block. When a server goes, only its
+/// blocks move.
 pub fn rendezvous(key: &BlockKey, servers: &[u64]) -> Vec<u64> {
     let mut bytes = Vec::new();
     key.encode(&mut bytes);

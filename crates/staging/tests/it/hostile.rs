@@ -6,10 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use barograph_model::NS_PER_S;
-use barograph_staging::client::PutOptions;
+use barograph_staging::client::{ClientConfig, PutOptions, ServerAddress, StagingMap};
 use barograph_staging::wire::{Answer, FrameHead, HEAD_BYTES, Hello, Request};
+use barograph_staging::{FaultCode, StagingClient};
 
-use crate::common::{MIB, Served, bytes, client, head, key, serve_with};
+use crate::common::{MIB, Served, bytes, client, clock, head, key, serve_with};
 
 fn hasty() -> Served {
     serve_with(|config| {
@@ -171,4 +172,24 @@ fn strangers_on_tcp_displace_each_other_alone() {
     client(1, &[&served])
         .put(&key(1), 1, b"x", &PutOptions::default())
         .unwrap();
+}
+
+/// A server that takes connections and says nothing costs a client its timeout, not more.
+#[test]
+fn a_silent_server_is_given_up() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = ClientConfig {
+        timeout_ns: NS_PER_S / 20,
+        tries: 1,
+        ..ClientConfig::default()
+    };
+    let address = ServerAddress::Tcp(listener.local_addr().unwrap());
+    let map = StagingMap {
+        epoch: 0,
+        servers: [(0, address)].into(),
+    };
+    let client = StagingClient::new(config, map, clock());
+    let code = Some(FaultCode::Unreachable);
+    assert_eq!(client.get(&key(1)).unwrap_err().code(), code);
+    assert_eq!(client.stat(&key(1)).unwrap_err().code(), code);
 }
