@@ -16,6 +16,10 @@ use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const USER: u32 = 7;
+/// How long a busy machine may take for anything.
+pub(crate) const PATIENCE_NS: i64 = 120 * NS_PER_S;
+/// The time for which a tier is passed over that has failed.
+pub(crate) const RETRY_NS: i64 = NS_PER_S / 20;
 
 pub(crate) struct TestClock(Instant);
 
@@ -63,11 +67,11 @@ pub(crate) fn config(memory_bytes: u64, directories: &[&Path]) -> StoreConfig {
         memory: memory(memory_bytes),
         directories: directories
             .map(|path| DirectoryConfig {
-                retry_ns: NS_PER_S / 20,
+                retry_ns: RETRY_NS,
                 ..DirectoryConfig::new(*path, bounds)
             })
             .collect(),
-        ..StoreConfig::default()
+        wait_ns_max: PATIENCE_NS,
     }
 }
 
@@ -160,7 +164,7 @@ pub(crate) fn map(epoch: u64, servers: &[&Served]) -> StagingMap {
 pub(crate) fn client(replicas: usize, servers: &[&Served]) -> StagingClient {
     let config = ClientConfig {
         replicas,
-        timeout_ns: 10 * NS_PER_S,
+        timeout_ns: PATIENCE_NS,
         ..ClientConfig::default()
     };
     StagingClient::new(config, map(0, servers), clock())

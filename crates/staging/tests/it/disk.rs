@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use barograph_model::NS_PER_S;
+use barograph_model::ManualClock;
 use barograph_staging::{BlockStore, Disk, DiskFile, FaultCode, Flusher, RealDisk};
 
-use crate::common::{MIB, bytes, clock, config, get, put};
+use crate::common::{MIB, PATIENCE_NS, RETRY_NS, bytes, clock, config, get, put};
 
 /// A disk whose operations fail from the n-th one on, for a number of them.
 struct FailingDisk {
@@ -149,7 +149,7 @@ fn any_single_failure_loses_nothing() {
             }
         }
         assert!(
-            flusher.drain(20 * NS_PER_S),
+            flusher.drain(PATIENCE_NS),
             "{n}: not flushed after one failure"
         );
         for (number, data) in acknowledged {
@@ -174,7 +174,8 @@ fn a_tier_that_fails_is_passed_over_and_tried_again() {
         below: Some("fast".into()),
     };
     let config = config(MIB, &[&fast, &slow]);
-    let store = BlockStore::on_disk(config, clock(), Arc::new(disk)).unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let store = BlockStore::on_disk(config, clock.clone(), Arc::new(disk)).unwrap();
     let data = bytes(1, 2 << 20);
     put(&store, 1, 1, &data).unwrap();
     let tiers = store.tiers();
@@ -182,7 +183,7 @@ fn a_tier_that_fails_is_passed_over_and_tried_again() {
     assert!(tiers[1].is_passed_over && tiers[1].faults == 1, "{tiers:?}");
     // The disk is sound again: after a while it is used.
     left.store(i64::MAX, Ordering::SeqCst);
-    std::thread::sleep(std::time::Duration::from_millis(60));
+    clock.advance(RETRY_NS);
     put(&store, 2, 1, &data).unwrap();
     assert_eq!(store.tiers()[1].blocks, 1);
     assert!(get(&store, 1).unwrap() == data && get(&store, 2).unwrap() == data);
@@ -193,7 +194,8 @@ fn a_tier_whose_directory_is_gone_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let tier = directory.path().join("tier");
     std::fs::create_dir(&tier).unwrap();
-    let store = BlockStore::open(config(MIB, &[&tier]), clock()).unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let store = BlockStore::open(config(MIB, &[&tier]), clock.clone()).unwrap();
     let data = bytes(1, 2 << 20);
     put(&store, 1, 1, &data).unwrap();
     std::fs::remove_dir_all(&tier).unwrap();
@@ -202,7 +204,7 @@ fn a_tier_whose_directory_is_gone_says_so() {
     assert!(error.to_string().contains("tier"), "{error}");
     assert!(get(&store, 1).is_err());
     std::fs::create_dir(&tier).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(60));
+    clock.advance(RETRY_NS);
     put(&store, 2, 1, &data).unwrap();
     assert!(get(&store, 2).unwrap() == data);
 }

@@ -22,7 +22,7 @@ fn tell(served: &Served, epoch: u64, membership: ServerMembership) {
 fn epochs_before_the_fence_are_refused() {
     let served = serve();
     let config = ClientConfig {
-        timeout_ns: NS_PER_S / 10,
+        timeout_ns: NS_PER_S,
         ..ClientConfig::default()
     };
     let old = StagingClient::new(config, map(0, &[&served]), clock());

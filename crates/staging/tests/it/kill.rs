@@ -5,11 +5,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use barograph_model::NS_PER_S;
 use barograph_staging::client::{ClientConfig, PutOptions, ServerAddress, StagingMap};
 use barograph_staging::{FaultCode, StagingClient};
 
-use crate::common::{bytes, clock, key};
+use crate::common::{PATIENCE_NS, bytes, clock, key};
 
 /// A server in a process of its own.
 struct Process {
@@ -93,7 +92,7 @@ fn nothing_acknowledged_is_lost_while_a_server_is_killed() {
     let mut b = Process::start(&path_b);
     let config = ClientConfig {
         replicas: 2,
-        timeout_ns: 10 * NS_PER_S,
+        timeout_ns: PATIENCE_NS,
         ..ClientConfig::default()
     };
     let client = StagingClient::new(config, map(0, &[(0, &a), (1, &b)]), clock());

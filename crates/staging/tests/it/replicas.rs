@@ -6,7 +6,7 @@ use barograph_model::NS_PER_S;
 use barograph_staging::client::PutOptions;
 use barograph_staging::{FaultCode, PutTarget};
 
-use crate::common::{Served, bytes, client, key, serve};
+use crate::common::{PATIENCE_NS, Served, bytes, client, key, serve};
 
 const DURABLE: PutOptions = PutOptions {
     acks: None,
@@ -47,7 +47,7 @@ fn a_copy_without_its_checksum_is_repaired_from_a_replica() {
         server,
         store,
     } = a;
-    server.stop(10 * NS_PER_S).unwrap();
+    server.stop(PATIENCE_NS).unwrap();
     drop(store);
     let tier = directory.path().join("tier");
     let store = crate::common::open(crate::common::config(1 << 20, &[&tier]));

@@ -2,14 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use barograph_model::NS_PER_S;
 use barograph_staging::client::{
     ClientConfig, GetOptions, MappedCheck, PutOptions, ServerAddress, StagingMap,
 };
 use barograph_staging::server::UserFilter;
 use barograph_staging::{BlockKey, FaultCode, ListQuery, PutTarget, StagingClient};
 
-use crate::common::{Served, bytes, client, clock, key, map, serve, serve_with};
+use crate::common::{PATIENCE_NS, Served, bytes, client, clock, key, map, serve, serve_with};
 
 const TOKEN: &[u8] = b"0123456789abcdef0123456789abcdef";
 
@@ -140,7 +139,7 @@ fn reads_of_shared_memory_are_never_mixed() {
         });
         for number in 2..=200 {
             let options = PutOptions {
-                wait_ns: 10 * NS_PER_S,
+                wait_ns: PATIENCE_NS,
                 ..PutOptions::default()
             };
             client
@@ -237,7 +236,7 @@ fn a_server_that_stops_in_order_keeps_everything() {
         server,
         store,
     } = served;
-    server.stop(20 * NS_PER_S).unwrap();
+    server.stop(PATIENCE_NS).unwrap();
     drop(store);
     let store = crate::common::open(crate::common::config(
         1 << 20,

@@ -8,7 +8,9 @@ use barograph_staging::{
     PutHead, PutTarget, StoreConfig, TierBounds,
 };
 
-use crate::common::{MIB, USER, bytes, clock, config, get, head, key, memory, open, put, put_as};
+use crate::common::{
+    MIB, PATIENCE_NS, USER, bytes, clock, config, get, head, key, memory, open, put, put_as,
+};
 
 #[test]
 fn blocks_come_back_as_they_were_put() {
@@ -68,10 +70,10 @@ fn dirty_blocks_are_flushed_and_clean_ones_evicted() {
     let data = bytes(1, 1 << 20);
     for number in 0..40 {
         let mut head = head(&key(number), 1, &data);
-        head.wait_ns = 10 * NS_PER_S;
+        head.wait_ns = PATIENCE_NS;
         put_as(&store, USER, head, &data).unwrap();
     }
-    assert!(flusher.drain(20 * NS_PER_S));
+    assert!(flusher.drain(PATIENCE_NS));
     let counts = store.counts();
     assert_eq!((store.tiers()[1].blocks, store.dirty_bytes()), (40, 0));
     assert!(
@@ -111,7 +113,7 @@ fn what_is_dirty_is_never_dropped_and_puts_wait_then_fail() {
     // With a flusher, one that waits comes through.
     let _flusher = Flusher::start(&store, 1).unwrap();
     let mut fourth = head(&key(4), 1, &data);
-    fourth.wait_ns = 20 * NS_PER_S;
+    fourth.wait_ns = PATIENCE_NS;
     put_as(&store, USER, fourth, &data).unwrap();
 }
 
@@ -184,10 +186,10 @@ fn full_tiers_hand_blocks_down() {
     let data = bytes(1, 1 << 20);
     for number in 0..20 {
         let mut head = head(&key(number), 1, &data);
-        head.wait_ns = 20 * NS_PER_S;
+        head.wait_ns = PATIENCE_NS;
         put_as(&store, USER, head, &data).unwrap();
     }
-    assert!(flusher.drain(20 * NS_PER_S));
+    assert!(flusher.drain(PATIENCE_NS));
     let tiers = store.tiers();
     assert!(
         tiers[1].bytes <= 4 * MIB && tiers[2].blocks >= 16,
@@ -209,7 +211,7 @@ fn a_restart_finds_blocks_and_refuses_torn_files() {
         for number in 0..6 {
             put(&store, number, 3, &bytes(number, 5_000)).unwrap();
         }
-        assert!(flusher.drain(10 * NS_PER_S));
+        assert!(flusher.drain(PATIENCE_NS));
         store.mark_clean().unwrap();
     }
     let files = path.join(format!("u{USER}"));
@@ -252,7 +254,7 @@ fn what_is_found_after_a_kill_is_not_taken_for_the_newest() {
         let store = open(config());
         let flusher = Flusher::start(&store, 1).unwrap();
         put(&store, 1, 1, b"old").unwrap();
-        assert!(flusher.drain(10 * NS_PER_S));
+        assert!(flusher.drain(PATIENCE_NS));
         drop(flusher);
         // The new version is acknowledged, and lost with the memory.
         put(&store, 1, 2, b"new").unwrap();
@@ -329,7 +331,7 @@ fn scratch_does_not_count_as_flushed() {
     let data = bytes(1, 3 << 19);
     put(&store, 1, 1, &data[..1 << 20]).unwrap();
     let flusher = Flusher::start(&store, 1).unwrap();
-    assert!(flusher.drain(10 * NS_PER_S));
+    assert!(flusher.drain(PATIENCE_NS));
     assert_eq!((store.tiers()[1].blocks, store.tiers()[2].blocks), (0, 1));
     // It does not fit into the dirty bytes, so it goes to the durable tier at once.
     put(&store, 2, 1, &data).unwrap();

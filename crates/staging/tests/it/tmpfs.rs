@@ -1,10 +1,12 @@
 //! A tier on a file system that is full: a small tmpfs in a mount namespace of its own.
 
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use barograph_staging::FaultCode;
+use barograph_model::ManualClock;
+use barograph_staging::{BlockStore, FaultCode};
 
-use crate::common::{MIB, bytes, config, get, open, put};
+use crate::common::{MIB, RETRY_NS, bytes, config, get, put};
 
 /// The directory that the test below gets when it runs itself within the namespace.
 const INSIDE: &str = "STAGING_TEST_TMPFS";
@@ -40,7 +42,8 @@ fn a_full_file_system_is_no_room_and_later_is() {
 }
 
 fn on_small_disk(path: &std::path::Path) {
-    let store = open(config(MIB, &[path]));
+    let clock = Arc::new(ManualClock::default());
+    let store = BlockStore::open(config(MIB, &[path]), clock.clone()).unwrap();
     let data = bytes(1, 3 << 20);
     put(&store, 1, 1, &data).unwrap();
     let error = put(&store, 2, 1, &data).unwrap_err();
@@ -55,7 +58,7 @@ fn on_small_disk(path: &std::path::Path) {
     store
         .delete(crate::common::USER, &crate::common::key(1), 1)
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(60));
+    clock.advance(RETRY_NS);
     put(&store, 2, 1, &data).unwrap();
     assert!(get(&store, 2).unwrap() == data);
 }
