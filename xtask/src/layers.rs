@@ -36,6 +36,8 @@ const ROWS: &[Row] = &[
     row("control", &["model"]),
     // Hashes, weights and advisers: values in, decisions out.
     row("placement", &[]),
+    // Blocks in memory and faster tiers; its servers refuse epochs by the rules of control.
+    row("staging", &["model", "control"]),
     // The archive is used only by its demonstration and tests. A feed of events reads their
     // records. Packed arrays are files that it reads and writes. Members and servers of a map
     // decide by the rules that are checked in control.

@@ -1,0 +1,18 @@
+//! Integration tests: stores on real and failing disks, servers and clients over sockets and shared
+//! memory, servers that are killed, and bytes of strangers.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests, which wait for real sockets and processes"
+)]
+
+mod common;
+mod disk;
+mod epochs;
+mod hostile;
+mod kill;
+mod replicas;
+mod serving;
+mod store;
+mod tmpfs;
+mod wire;
