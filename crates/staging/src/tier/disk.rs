@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 /// The operations on files that tiers need.
@@ -48,7 +48,8 @@ pub trait Disk: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The answer of the system.
+    /// The answer of the system; or others may write to the directory, so that what is there cannot
+    /// be trusted.
     fn names(&self, path: &Path) -> io::Result<Vec<OsString>>;
 }
 
@@ -128,6 +129,12 @@ impl Disk for RealDisk {
     }
 
     fn names(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let found = std::fs::metadata(path)?;
+        let own = rustix::process::geteuid().as_raw();
+        if ![0, own].contains(&found.uid()) || found.mode() & 0o022 != 0 {
+            let why = "others may write to it: chmod go-w, and chown it to the user of the server";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
         let entries = std::fs::read_dir(path)?;
         let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
         let mut names: Vec<_> = names.collect::<io::Result<_>>()?;

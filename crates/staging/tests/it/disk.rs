@@ -208,3 +208,22 @@ fn a_tier_whose_directory_is_gone_says_so() {
     put(&store, 2, 1, &data).unwrap();
     assert!(get(&store, 2).unwrap() == data);
 }
+
+#[test]
+fn a_directory_that_others_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    for (mode, is_taken) in [
+        (0o777, false),
+        (0o1777, false),
+        (0o770, false),
+        (0o755, true),
+    ] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(directory.path(), mode).unwrap();
+        let store = BlockStore::open(config(MIB, &[directory.path()]), clock());
+        assert_eq!(store.is_ok(), is_taken);
+        let why = store.err().map(|error| error.to_string());
+        assert!(why.is_none_or(|why| why.contains("chmod go-w")));
+    }
+}

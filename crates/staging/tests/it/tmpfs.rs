@@ -18,7 +18,7 @@ fn a_full_file_system_is_no_room_and_later_is() {
         return on_small_disk(path.as_ref());
     }
     let directory = tempfile::tempdir().unwrap();
-    let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\"";
+    let script = "mount -t tmpfs -o size=4m,mode=700 none \"$0\" && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--map-root-user", "sh", "-c", script]);
     command
