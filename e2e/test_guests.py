@@ -77,7 +77,7 @@ def test_slow_readers_of_large_answers_hold_a_bounded_memory(start: Callable[...
             return None
         return given if given.status == 200 else None
 
-    assert len(eventually(answer, "room for an answer").json) == 300_000
+    assert len(eventually(answer, "room for an answer", 120).json) == 300_000
 
 
 @pytest.fixture
