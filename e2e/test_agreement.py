@@ -94,6 +94,7 @@ def test_servers_are_taken_out_and_added_while_operations_run(tmp_path: Path, pr
         agent = Agent(tmp_path, config=QUICK)
         running.callback(agent.destroy)
         agent.start()
+        assert "no maps of servers" in agent.out("control", "maps")
         servers = [started(processes, agent, SERVER, number) for number in range(3)]
         assert [server.line() for server in servers] == ["ready"] * 3
         member = started(processes, agent, MEMBER)

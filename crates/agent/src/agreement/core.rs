@@ -39,6 +39,10 @@ pub(crate) struct AgreementCore {
     awaited: Option<Incarnation>,
     /// Words that made no sense.
     senseless: u64,
+    /// Whether somebody asks for the leader, and the time until which one is looked for if no
+    /// program here needs it.
+    is_asked: bool,
+    asked_until_ns: i64,
 }
 
 struct Candidate {
@@ -51,6 +55,8 @@ struct Candidate {
     read_ns: i64,
 }
 
+/// Time for which the leader is looked for after somebody has asked for it.
+const ASKED_NS: i64 = 10 * NS_PER_S;
 /// Time after which a replica that could not be read is read again: a passing error passes.
 const READ_AGAIN_NS: i64 = 10 * NS_PER_S;
 
@@ -148,6 +154,8 @@ impl AgreementCore {
             answers: Vec::new(),
             awaited: None,
             senseless: 0,
+            is_asked: false,
+            asked_until_ns: i64::MIN,
         }
     }
 
@@ -201,8 +209,14 @@ impl AgreementCore {
     /// Does what is due; returns the time of the next call.
     pub(crate) fn step(&mut self, now_ns: i64) -> i64 {
         let mut next_ns = i64::MAX;
-        // Alone, this node leads for those of its programs that have maps.
-        let is_needed = self.leaders.len() > 1 || self.lead.is_some() || self.maps.are_used();
+        if std::mem::take(&mut self.is_asked) {
+            self.asked_until_ns = now_ns.saturating_add(ASKED_NS);
+        }
+        // Alone, this node leads for those of its programs that have maps, and who asks for them.
+        let is_needed = self.leaders.len() > 1
+            || self.lead.is_some()
+            || self.maps.are_used()
+            || now_ns < self.asked_until_ns;
         if let Some(candidate) = self.candidate.as_mut().filter(|it| it.fault.is_some()) {
             candidate.read_again(&self.own, &self.leaders, now_ns);
             next_ns = next_ns.min(candidate.read_ns.saturating_add(READ_AGAIN_NS));
@@ -281,8 +295,10 @@ impl AgreementCore {
                 self.outputs.push((from.to_owned(), word));
             }
             AgreementWord::Maps { id, user } => {
-                let maps = self.lead.as_ref().map(|lead| lead.maps.rows(user, now_ns));
-                let maps = maps.unwrap_or_default();
+                let Some(lead) = &self.lead else {
+                    return self.tell_leader(from);
+                };
+                let maps = lead.maps.rows(user, now_ns);
                 let word = AgreementWord::MapsAre { id, maps };
                 self.outputs.push((from.to_owned(), word));
             }
@@ -298,6 +314,7 @@ impl AgreementCore {
     /// Asks the leader, whose answer is among [`Self::take_answers`] if it comes. False if no
     /// leader is known.
     pub(crate) fn ask(&mut self, question: LeaderQuestion) -> bool {
+        self.is_asked = true;
         let Some((leader, _)) = self.relay.leader.clone() else {
             return false;
         };

@@ -78,7 +78,8 @@ impl AgreementCore {
     }
 
     pub(super) fn step_relay(&mut self, now_ns: i64) -> i64 {
-        let is_open = self.schedules.relays() || self.maps.are_used();
+        let is_asked = now_ns < self.asked_until_ns;
+        let is_open = self.schedules.relays() || self.maps.are_used() || is_asked;
         let relay = &mut self.relay;
         if !is_open && !relay.is_alone {
             // Nobody waits for the leader.

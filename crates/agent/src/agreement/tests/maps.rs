@@ -420,3 +420,27 @@ fn the_next_leader_tells_fences_of_a_change_that_was_committed() {
     let order = led.order(&key, "a").unwrap();
     assert_eq!((order.epoch, order.fence), (1, 2));
 }
+
+#[test]
+fn who_asks_where_no_program_has_a_map_is_answered() {
+    // By itself, and a node of a cluster that cannot lead.
+    for (nodes, leaders, asker) in [(1, 0, 0), (5, 3, 4)] {
+        let mut cluster = Cluster::new(nodes, leaders);
+        let mut programs = Programs(Vec::new());
+        programs.run(&mut cluster, 4_000);
+        for _ in 0..2 {
+            let mut answers = Vec::new();
+            for _ in 0..60 {
+                // As the thread of the controllers does.
+                let (core, _, _) = cluster.nodes[asker].agent.as_mut().unwrap();
+                answers.extend(core.take_answers());
+                if answers.is_empty() {
+                    core.ask(LeaderQuestion::Maps { id: 1, user: None });
+                }
+                programs.run(&mut cluster, 100);
+            }
+            assert_eq!(answers[0], (1, LeaderAnswer::Maps(Vec::new())));
+            programs.run(&mut cluster, 30_000);
+        }
+    }
+}
