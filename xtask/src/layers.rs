@@ -37,7 +37,7 @@ const ROWS: &[Row] = &[
     // Hashes, weights and advisers: values in, decisions out.
     row("placement", &[]),
     // Blocks in memory and faster tiers; its servers refuse epochs by the rules of control.
-    row("staging", &["model", "control"]),
+    row("staging", &["model", "control", "placement"]),
     // The archive is used only by its demonstration and tests. A feed of events reads their
     // records. Packed arrays are files that it reads and writes. Members and servers of a map
     // decide by the rules that are checked in control.

@@ -44,7 +44,8 @@ const STEP_MAX: Duration = Duration::from_millis(500);
 
 /// Most questions to the leader that wait for their answers.
 const QUESTIONS_MAX: usize = 64;
-/// Longest wait for an answer of the leader, and time after which it is asked again.
+/// Longest wait for an answer of the leader, less than clients wait for the agent; and the time
+/// after which the leader is asked again.
 const ANSWER_WAIT: Duration = Duration::from_secs(8);
 const ASK_AGAIN_NS: i64 = 500_000_000;
 

@@ -81,8 +81,7 @@ pub(crate) struct MapChange {
     /// Servers that are added and taken out.
     pub add: Vec<u32>,
     pub remove: Vec<u32>,
-    /// Servers of which the asker says that the processes that were told of the map have ended for
-    /// certain.
+    /// Servers of which the asker says that no process that was told of the map runs any more.
     pub gone: Vec<u32>,
     /// Whether the map is removed, which no program uses.
     pub forget: bool,

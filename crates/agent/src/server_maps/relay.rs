@@ -106,8 +106,7 @@ impl ServerMaps {
         }
     }
 
-    /// Takes in orders that the leader of a term gave when it had heard the reports up to this
-    /// number.
+    /// Takes in orders of the leader of a term, which had heard the reports up to this number.
     pub(crate) fn relay_orders(&self, (term, heard): (u64, u64), orders: &[MapOrder]) {
         let mut maps = self.maps();
         for order in orders {

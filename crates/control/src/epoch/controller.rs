@@ -246,8 +246,7 @@ impl EpochController {
         outputs
     }
 
-    /// Takes in which homes the store has. One that has changed since these were sent does not
-    /// count.
+    /// Takes in which homes the store has. One that has changed meanwhile does not count.
     fn hold(&mut self, saved: &Homes) {
         let current = saved
             .iter()

@@ -187,14 +187,12 @@ impl EpochNode {
     }
 
     /// Takes in what the leader of a term orders, and the newest word of this node that this leader
-    /// had heard when it ordered that, with the servers whose home was this node then, in the
-    /// store.
+    /// had heard then, with the servers whose home in the store was this node.
     ///
     /// A server is told a fence when the leader of the newest term knows of its process and has
     /// saved where it is, and what it is told is what the leader ordered then, or later: each
-    /// change after that waits for this server, also that of another leader. Otherwise one that
-    /// comes back where the newest was not heard, or on another node, could serve an epoch that is
-    /// over.
+    /// change after that waits for this server, also that of another leader. Otherwise a server
+    /// that comes back where the newest was not heard, or elsewhere, could serve what is over.
     pub fn hear(
         &mut self,
         term: u64,

@@ -1,33 +1,26 @@
 //! Which servers have a block.
 
-use barograph_model::fnv1a;
+use barograph_placement::{DomainId, KeyHash, Rendezvous, RendezvousTarget, TargetId};
 
 use crate::key::BlockKey;
 
 /// Sorts servers (given in ascending order) by how much a block belongs to them.
 pub type Placement = dyn Fn(&BlockKey, &[u64]) -> Vec<u64> + Send + Sync;
 
-/// Rendezvous hashing (Thaler and Ravishankar 1998): each pair of a block and a server has a
-/// weight, and the servers with the highest ones have the block. When a server goes, only its
-/// blocks move.
+/// Rendezvous hashing with equal weights, as `barograph_placement` has it (Thaler and Ravishankar
+/// 1998): its hash never changes. When a server goes, only its blocks move. A list that has a
+/// server twice is none, and has no block.
 pub fn rendezvous(key: &BlockKey, servers: &[u64]) -> Vec<u64> {
     let mut bytes = Vec::new();
     key.encode(&mut bytes);
-    let block = fnv1a(&bytes);
-    let mut order: Vec<_> = servers
-        .iter()
-        .map(|server| (mixed(block ^ mixed(*server)), *server))
-        .collect();
-    order.sort_unstable_by(|a, b| b.cmp(a));
-    order.into_iter().map(|(_, server)| server).collect()
-}
-
-/// The last step of SplitMix64 (Steele, Lea and Flood 2014): each bit depends on all.
-fn mixed(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
+    let targets = servers.iter().map(|server| RendezvousTarget {
+        id: TargetId(*server),
+        domain: DomainId(*server),
+        weight: 1.0,
+    });
+    let map = Rendezvous::new(&targets.collect::<Vec<_>>());
+    let ranked = map.map_or_else(|_| Vec::new(), |map| map.ranked(KeyHash::of(&bytes)));
+    ranked.into_iter().map(|target| target.id.0).collect()
 }
 
 #[cfg(test)]

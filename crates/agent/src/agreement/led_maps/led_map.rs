@@ -36,8 +36,8 @@ pub(super) struct LedMap {
     next_node: ProcessId,
     /// Since when no node uses it.
     pub(super) unused_ns: Option<i64>,
-    /// The process and the node of each server, and those of which it was heard that they have
-    /// certainly ended.
+    /// The process and the node of each server that is at home, and the servers that are known to
+    /// have ended.
     pub(super) servers: BTreeMap<u32, (u128, String)>,
     gone: BTreeSet<u32>,
     /// The nodes of servers that have not certainly ended where they were before.

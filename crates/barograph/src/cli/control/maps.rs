@@ -40,6 +40,7 @@ pub(super) struct Maps {
 #[derive(Deserialize)]
 struct Row {
     user: String,
+    uid: u32,
     name: String,
     application: String,
     epoch: u64,
@@ -125,15 +126,25 @@ impl Maps {
     }
 }
 
+/// A name as one word of a shell: programs choose the names of maps, and people copy commands.
+fn shell_word(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
+    match !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {
+        true => name.to_owned(),
+        false => format!("'{}'", name.replace('\'', r"'\''")),
+    }
+}
+
 /// What is to be done about servers that have moved.
 fn moved(row: &Row) -> impl Iterator<Item = String> {
-    let map = plain(&row.name).into_owned();
+    let (map, uid) = (plain(&row.name).into_owned(), row.uid);
+    let word = shell_word(&map);
     row.moved_servers.iter().map(move |(server, node, before)| {
         let node = plain(node);
         let before = before.as_deref().map_or("another node".into(), plain);
         format!(
             "\n{map}: server {server} is on {node} now and serves nothing: that it has ended on \
-             {before} is not certain. If you know that it has: baro control maps {map} --gone {server}\n"
+             {before} is not certain. If you know that it has: baro control maps {word} --gone {server} --user {uid}\n"
         )
     })
 }

@@ -12,6 +12,7 @@ use super::super::{Cluster, Node};
 use super::{Programs, USER};
 use crate::agreement::core::{LeaderAnswer, LeaderQuestion};
 use crate::controller_words::MapChange;
+use crate::simulated::Random;
 
 const FAULTS_MS: u64 = 30_000;
 const QUIET_MS: u64 = 15_000;
@@ -32,7 +33,7 @@ struct Serving {
 struct System {
     cluster: Cluster,
     programs: Programs,
-    random: u64,
+    random: Random,
     now_ms: u64,
     serving: Vec<Serving>,
     highest: u64,
@@ -53,7 +54,7 @@ impl System {
         Self {
             cluster: Cluster::new(5, 3),
             programs: Programs::new(),
-            random: seed * 7_919 + 1,
+            random: Random(seed),
             now_ms: 0,
             serving: Vec::new(),
             highest: 0,
@@ -68,10 +69,7 @@ impl System {
     }
 
     fn below(&mut self, count: u64) -> u64 {
-        // Knuth's MMIX generator.
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005);
-        self.random = self.random.wrapping_add(1_442_695_040_888_963_407);
-        (self.random >> 33) % count
+        self.random.below(count)
     }
 
     /// Whether something happens that happens once in so many milliseconds.
