@@ -29,11 +29,13 @@ def device() -> str:
 
 def test_every_controller_is_listed_and_explained(start: Start, tmp_path: Path) -> None:
     agent = start(config=config(tmp_path))
-    assert modes(agent) == {"augmentation": "live", "weight": "live", SCRATCH: "live", "server-maps": "off"}
+    expected = {"augmentation": "live", "weight": "live", "placement": "live", SCRATCH: "live", "server-maps": "off"}
+    assert modes(agent) == expected
     rows = eventually(lambda: agent.rows("SELECT name, level, mode, decisions FROM controllers ORDER BY name"), "a table")
     assert [(row["name"], row["level"], row["mode"]) for row in rows] == [
         ("augmentation", "node", "live"),
         (SCRATCH, "node", "live"),
+        ("placement", "node", "live"),
         ("server-maps", "global", "off"),
         ("weight", "node", "live"),
     ]

@@ -18,8 +18,8 @@ A program can publish values of its own, and be called: :func:`publication`. Oth
 handlers and set its knobs: :func:`fire`, :func:`set_knob`. It can say when it does much I/O, and wait
 for its turn: :func:`io_volume`. Operations at servers that come and go: :func:`server_map` and
 :func:`map_server`. It can tell others what they should know, and be told: :func:`control_event`,
-:func:`control_events`. Arrays that are read as precisely as is needed are in
-:mod:`barograph.progressive`.
+:func:`control_events`. It can ask where blocks of data should go: :class:`Adviser`. Arrays that are
+read as precisely as is needed are in :mod:`barograph.progressive`.
 
 Names and labels may be given as a pattern with ``*`` and ``?``: ``disk.*{device=vd*}``; labels may
 also be keyword arguments. Times are integers, nanoseconds since the epoch. The functions of the
@@ -35,6 +35,9 @@ from typing import TYPE_CHECKING
 
 from barograph import _barograph, progressive
 from barograph._barograph import (
+    Advice,
+    AdvisedBlock,
+    Adviser,
     AmbiguousStreamError,
     Call,
     ControlEvent,
@@ -77,6 +80,9 @@ if TYPE_CHECKING:
     from barograph._nodes import Nodes
 
 __all__ = [
+    "Advice",
+    "AdvisedBlock",
+    "Adviser",
     "AmbiguousStreamError",
     "Archive",
     "Call",

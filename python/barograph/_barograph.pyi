@@ -1,6 +1,6 @@
 """Types of the compiled module. See the package's functions for their meaning."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, final
@@ -120,6 +120,67 @@ class PackedArray:
         threads: int,
     ) -> int:
         """Reads into a contiguous buffer, and returns the number of bytes that were read."""
+
+@final
+class AdvisedBlock:
+    """Where a block goes."""
+
+    @property
+    def key(self) -> str:
+        """Its key, as it was asked."""
+    @property
+    def path(self) -> str | None:
+        """The directory to which it goes, or its first piece; None if no target has room."""
+    @property
+    def pieces(self) -> list[tuple[str, int]]:
+        """Directory and bytes of each piece, in the order of the block's bytes."""
+    @property
+    def expected_s(self) -> float | None:
+        """Expected seconds until it is there; None if too little is known."""
+
+@final
+class Advice:
+    """The answer of :meth:`Adviser.advise`."""
+
+    @property
+    def decision(self) -> int | None:
+        """The number of the agent's decision, for :meth:`Adviser.report`; None without an agent."""
+    @property
+    def reason(self) -> str:
+        """One sentence about it."""
+    @property
+    def blocks(self) -> list[AdvisedBlock]:
+        """The blocks, in the order of the keys."""
+
+@final
+class Adviser:
+    """Asks the agent of this node where blocks should go, by the state of its storage now.
+
+    There is always an answer, after two seconds at most: without an agent it is hashing by the
+    weights of the targets. It may be shared by threads."""
+
+    def __new__(cls, run_dir: str | PathLike[str] | None = None) -> Adviser: ...
+    def advise(
+        self,
+        targets: Sequence[str | PathLike[str] | tuple[str | PathLike[str], float]],
+        nbytes: int,
+        keys: Sequence[str] = (),
+        *,
+        read: bool = False,
+        pieces_min: int | None = None,
+        label: str = "",
+        dry_run: bool = False,
+    ) -> Advice:
+        """Advises where blocks of ``nbytes`` bytes go. ``targets`` are absolute paths of directories
+        (32 at most), each with a weight if wanted; ``keys`` (256 at most) name the blocks, and
+        without keys it is one block, which ``label`` names. ``read``: the way back is to be fast.
+        ``pieces_min``: a block that fits nowhere whole may be divided, into pieces of so many bytes
+        at least. ``dry_run``: hashing answers, and the agent records what it would have answered.
+
+        Raises ValueError if the targets make no sense even without an agent."""
+    def report(self, decision: int, nbytes: int, seconds: float) -> bool:
+        """Tells the agent how long the blocks of a decision took, for its record; returns whether it
+        has heard it."""
 
 @final
 class Questions:

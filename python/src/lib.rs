@@ -1,6 +1,7 @@
 //! `barograph._barograph`: the client for Python. The package `barograph` (pure Python, typed) is
 //! built on it; this module has only the parts that must be fast or must access the segment.
 
+mod advice;
 mod archive;
 mod calls;
 mod control_events;
@@ -26,6 +27,9 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
+    module.add_class::<advice::Advice>()?;
+    module.add_class::<advice::AdvisedBlock>()?;
+    module.add_class::<advice::Adviser>()?;
     module.add_class::<archive::Archive>()?;
     module.add_class::<archive::Table>()?;
     module.add_class::<calls::Call>()?;

@@ -40,7 +40,8 @@ const ROWS: &[Row] = &[
     row("staging", &["model", "control", "placement"]),
     // The archive is used only by its demonstration and tests. A feed of events reads their
     // records. Packed arrays are files that it reads and writes. Members and servers of a map
-    // decide by the rules that are checked in control.
+    // decide by the rules that are checked in control. Without an agent, blocks are placed by
+    // hashing.
     row(
         "client",
         &[
@@ -51,6 +52,7 @@ const ROWS: &[Row] = &[
             "event",
             "progressive",
             "control",
+            "placement",
         ],
     ),
     // The stream is used only by its tests, which read the values that C programs put.
@@ -94,6 +96,7 @@ const ROWS: &[Row] = &[
             "call",
             "intake",
             "control",
+            "placement",
             "testing",
         ],
     ),

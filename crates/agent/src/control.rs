@@ -323,6 +323,10 @@ impl Control for LoopControl {
         self.controllers.plan(request, asker)
     }
 
+    fn advise(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
+        self.controllers.advise(request, asker)
+    }
+
     fn report(&self, request: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
         self.controllers.report(request, asker)
     }

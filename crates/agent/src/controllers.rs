@@ -2,7 +2,8 @@
 //! (docs/design/0011-control.md). The policies are those of `barograph-control`; this is where they
 //! meet users, devices, the forecast of bandwidth and control groups.
 //!
-//! Each user has policies and measurements of its own (`readers`). Weights have a lock of their
+//! Middleware asks where it should put blocks (`placing`). Each user has policies and measurements
+//! of its own (`readers`). Weights have a lock of their
 //! own, since they wait for a disk (`weights`). The thread looks at leases while there are any, and
 //! writes the documents; another one hands decisions over to the archive (`archive`). All
 //! controllers of the agent, those of volumes too, are listed, explained and switched here
@@ -11,6 +12,7 @@
 mod archive;
 mod config;
 mod device;
+mod placing;
 mod plan;
 mod process;
 mod readers;
@@ -52,6 +54,7 @@ use crate::server_maps::{MapDocuments, ServerMaps};
 use archive::{ArchiveCounts, DecisionArchive};
 pub use config::{ControlConfig, ControlModeConfig, ThresholdsConfig, WeightRights};
 use device::KernelTrees;
+use placing::Placements;
 use readers::Readers;
 pub use weights::WEIGHTS_DIR;
 use weights::{EndedWeight, Weights};
@@ -94,6 +97,8 @@ struct ControlShared {
     schedules: Arc<IoSchedules>,
     /// The maps of servers, whose controller is listed here.
     maps: Arc<ServerMaps>,
+    /// Where blocks of users were told to go.
+    placements: Mutex<Placements>,
     /// What people have changed, and what controllers have held off.
     changes: Mutex<DecisionBook>,
     archive: ArchiveCounts,
@@ -172,7 +177,14 @@ impl Controllers {
         answer
     }
 
-    /// Takes in what came of a plan.
+    /// Advises where blocks go.
+    pub(crate) fn advise(&self, body: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
+        let answer = self.shared.advise(body, asker);
+        self.wake();
+        answer
+    }
+
+    /// Takes in what came of a plan, or of an advice.
     pub(crate) fn report(&self, body: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
         let answer = self.shared.report(body, asker);
         self.wake();
@@ -269,6 +281,7 @@ impl ControlShared {
             observer: Mutex::default(),
             schedules,
             maps,
+            placements: Mutex::default(),
             changes: Mutex::default(),
             archive: ArchiveCounts::default(),
         }
@@ -280,6 +293,22 @@ impl ControlShared {
 
     fn weights(&self) -> MutexGuard<'_, Weights> {
         self.weights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn placements(&self) -> MutexGuard<'_, Placements> {
+        self.placements
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the streams of the node; `None` while there is no segment.
+    fn with_observer<T>(&self, look: impl FnOnce(&Observer) -> T) -> Option<T> {
+        let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
+        if observer.is_none() {
+            let opened = Observer::open_public(self.run_dir.clone(), Arc::clone(&self.clock));
+            *observer = opened.ok();
+        }
+        observer.as_ref().map(look)
     }
 
     fn changes(&self) -> MutexGuard<'_, DecisionBook> {
@@ -299,6 +328,7 @@ impl ControlShared {
     /// Looks at the books of all controllers but those of readers, one after the other.
     fn for_each_book(&self, mut of: impl FnMut(&mut DecisionBook)) {
         of(&mut self.changes());
+        of(&mut self.placements().book);
         self.schedules.with_book(&mut of);
         self.maps.control().with_book(&mut of);
     }

@@ -43,6 +43,11 @@ pub(crate) fn latest_predicted(
     view.matching(selector).filter_map(one).collect()
 }
 
+/// What is predicted of a stream for now, if it has a forecast.
+pub(crate) fn predicted_now(view: &NodeView, known: &ViewStream, now_ns: i64) -> Option<Sample> {
+    predicted(projections_of(view, known)?, now_ns)
+}
+
 /// The stream that holds the projections of a stream.
 pub(crate) fn projections_of<'a>(
     view: &'a NodeView,

@@ -21,7 +21,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod advice;
 mod archive;
+mod control_door;
 mod control_events;
 mod demand;
 mod error;
@@ -47,16 +49,20 @@ mod view;
 mod view_follower;
 mod watch;
 
+pub use advice::{
+    Advice, AdviceQuestion, AdviceTarget, AdvisedBlock, AdvisedPiece, PlacementAdviser,
+};
 pub use archive::{ARCHIVE_SAMPLES_DEFAULT, ArchiveRange, ArchiveView};
 pub use barograph_event::{EventFlags, EventKind, FileEvent, ObjectId};
 pub use barograph_model::NEAR_MAX;
-pub use barograph_query::{Cell, Field, Moment, Rows, Table};
+pub use barograph_query::{Cell, Field, Moment, Rows, StorageTarget, Table, TargetValue};
 pub use barograph_stream::calls::CallPayload;
 pub use barograph_stream::{
     AgentSocket, CONTROL_EVENT_BYTES_MAX, CONTROL_EVENT_KIND_BYTES_MAX,
     CONTROL_EVENT_PROPERTIES_MAX, HEARTBEAT_AGE_NS_MAX, Incarnation, RunDir, SCOPE_OF_ALL,
     SCOPES_MAX, STALE_AGE_NS_MIN, STALE_INTERVALS, SystemClock, UnknownNode, is_scope,
 };
+pub use control_door::DECISION_WAIT_MAX;
 pub use control_events::{
     CONTROL_DISPATCH_MAX, CONTROL_PAST_MAX, ControlCounts, ControlEvent, ControlFilter,
     ControlFilterFault, ControlSubscription, control_event_json,
@@ -78,8 +84,7 @@ pub use packed::{
 };
 pub use placing::{PlaceError, TierDir, join_file, place_file, plan_tiers};
 pub use reading::{
-    DECISION_WAIT_MAX, FetchedBytes, ReadAnswer, ReadDecision, ReaderConfig, ReaderQuestions,
-    WantedReading,
+    FetchedBytes, ReadAnswer, ReadDecision, ReaderConfig, ReaderQuestions, WantedReading,
 };
 pub use stream::{StreamHandle, Woken};
 pub use tiered::{ArrayBytes, FilePart, PARTS_MAX, TieredBytes};

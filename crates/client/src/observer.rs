@@ -7,11 +7,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use barograph_model::{Clock, Selector, SqlFault, SqlLimits};
-use barograph_query::{PastReader, QueryError, Rows, ScopeChoice};
+use barograph_query::{
+    PastReader, QueryError, Rows, ScopeChoice, StorageTarget, TargetFact, TargetValue,
+    says_of_targets, storage_targets,
+};
 use barograph_stream::RunDir;
 
 use crate::archive::{ArchiveOnce, ArchiveView};
-use crate::expected::{expected, latest_predicted};
+use crate::expected::{expected, latest_predicted, predicted_now};
 use crate::history::{History, HistoryRange, PastOnce, history_of, history_of_rings};
 use crate::sql::DatabasePool;
 use crate::values::{LatestValue, NodeStatus, StreamInfo};
@@ -209,6 +212,26 @@ impl Observer {
     /// of a look, as [`Observer::latest`]. The quality of the sample shows which it is.
     pub fn latest_predicted(&self, selector: &Selector) -> Vec<LatestValue> {
         latest_predicted(&self.follower.view(), selector, self.follower.now_ns())
+    }
+
+    /// Returns the places where data can be put, with what their streams say of them now: the rows
+    /// of the SQL table `targets`, without SQL.
+    pub fn targets(&self) -> Vec<StorageTarget> {
+        let view = self.follower.view();
+        let now_ns = self.follower.now_ns();
+        let said = view.streams.iter();
+        let said = said.filter(|stream| says_of_targets(stream.descriptor.name.as_str()));
+        let facts = said.filter_map(|stream| {
+            let (latest, _) = stream.latest(now_ns, stream.is_alive(now_ns))?;
+            let predicted = predicted_now(&view, stream, now_ns);
+            let (sample, looked_ns) = (latest.sample?, latest.looked_ns);
+            Some(TargetFact {
+                node: &stream.node,
+                descriptor: &stream.descriptor,
+                value: TargetValue::of(&sample, looked_ns, predicted.as_ref())?,
+            })
+        });
+        storage_targets(facts)
     }
 
     /// Returns the past of the matching streams, including ended ones: each sample once, whether it

@@ -7,19 +7,16 @@
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use barograph_model::Clock as _;
 use barograph_progressive::{ArraySource, BucketEntry, ByteSource, ErrorBound, ValueRange};
-use barograph_stream::{AgentSocket, RunDir, SystemClock};
+use barograph_stream::{RunDir, SystemClock};
 use serde_json::{Value as Json, json};
 
-use crate::http;
+use crate::control_door::ControlDoor;
 use crate::tiered::TieredBytes;
 
-/// The longest time for which a reading waits for the agent's decision.
-pub const DECISION_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Most bytes that are read for the agent's measurement alone, whatever it asks for.
 const PROBE_BYTES_MAX: u64 = 16 << 20;
 /// Most letters of a label.
@@ -139,8 +136,7 @@ pub struct ReaderQuestions {
     first: usize,
     /// Whether these lie on another device.
     is_base_elsewhere: bool,
-    /// Whether the agent takes plans of this user on its socket for reading only.
-    reads_only: AtomicBool,
+    door: ControlDoor,
 }
 
 impl ReaderQuestions {
@@ -157,6 +153,7 @@ impl ReaderQuestions {
     ) -> io::Result<Self> {
         let header = array.header();
         let mut questions = Self {
+            door: ControlDoor::new(config.run_dir.clone()),
             config,
             buckets: header.buckets().to_vec(),
             range: *header.range(),
@@ -165,7 +162,6 @@ impl ReaderQuestions {
             device: std::fs::metadata(path)?.dev(),
             first: 1,
             is_base_elsewhere: false,
-            reads_only: AtomicBool::new(false),
         };
         if let Some(tiers) = tiers {
             questions.find_slow(array, tiers);
@@ -199,7 +195,7 @@ impl ReaderQuestions {
 
     /// Asks the agent. It never fails: without a decision, what the bound needs is read.
     pub fn ask(&self, wanted: &WantedReading) -> ReadDecision {
-        let answer = match self.post("plan", &self.question(wanted)) {
+        let answer = match self.door.post("plan", &self.question(wanted)) {
             Ok(answer) => answer,
             Err(why) => return ReadDecision::without(wanted, &why),
         };
@@ -269,7 +265,7 @@ impl ReaderQuestions {
             "seconds": fetched.time.as_secs_f64(),
             "nrmse": nrmse.map(finite),
         });
-        self.post("report", &body).is_ok()
+        self.door.post("report", &body).is_ok()
     }
 
     fn question(&self, wanted: &WantedReading) -> Json {
@@ -341,74 +337,6 @@ impl ReaderQuestions {
             .zip(text(&answer["reason"]))
         });
         answer.flatten()
-    }
-
-    /// The agent's answer, or why there is none.
-    fn post(&self, verb: &str, body: &Json) -> Result<Json, String> {
-        let first = match self.reads_only.load(Ordering::Relaxed) {
-            true => AgentSocket::Read,
-            false => AgentSocket::Control,
-        };
-        match self.post_to(first, verb, body) {
-            Err(Refusal {
-                is_of_user: true,
-                text,
-            }) if first == AgentSocket::Control => {
-                // Only the agent's user and root may control it; all others ask as readers.
-                match self.post_to(AgentSocket::Read, verb, body) {
-                    Err(other) if other.is_unheard() => Err(text),
-                    Err(other) => Err(other.text),
-                    Ok(answer) => {
-                        self.reads_only.store(true, Ordering::Relaxed);
-                        Ok(answer)
-                    }
-                }
-            }
-            answer => answer.map_err(|refusal| refusal.text),
-        }
-    }
-
-    fn post_to(&self, door: AgentSocket, verb: &str, body: &Json) -> Result<Json, Refusal> {
-        let path = format!("/api/v1/control/{verb}");
-        let run_dir = &self.config.run_dir;
-        let answer = http::post(run_dir, door, &path, &body.to_string(), DECISION_WAIT_MAX);
-        let answer = answer.map_err(|error| Refusal {
-            is_of_user: error.kind() == io::ErrorKind::PermissionDenied,
-            text: format!("{UNHEARD} ({error})"),
-        })?;
-        let said: Option<Json> = serde_json::from_slice(&answer.body).ok();
-        let Some(said) = said.filter(Json::is_object) else {
-            let text = format!("the agent answered {} without JSON", answer.status);
-            return Err(Refusal::of(&text, false));
-        };
-        if answer.status == 200 {
-            return Ok(said);
-        }
-        let error = &said["error"];
-        let message = error["message"].as_str().or(error.as_str());
-        let message = message.map_or_else(|| format!("HTTP {}", answer.status), str::to_owned);
-        Err(Refusal::of(&message, error["kind"] == "refused"))
-    }
-}
-
-/// How a sentence about an agent that cannot be reached begins.
-const UNHEARD: &str = "no agent answers";
-
-/// Why the agent has not decided.
-struct Refusal {
-    text: String,
-    /// Whether another socket may serve this user.
-    is_of_user: bool,
-}
-
-impl Refusal {
-    fn of(message: &str, is_of_user: bool) -> Self {
-        let text = format!("the agent has not decided ({message})");
-        Self { text, is_of_user }
-    }
-
-    fn is_unheard(&self) -> bool {
-        self.text.starts_with(UNHEARD)
     }
 }
 

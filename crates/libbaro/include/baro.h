@@ -411,6 +411,41 @@ int baro_knob_set_i64_at(const char *run_dir, const char *knob, const char *targ
 int baro_knob_set_bool_at(const char *run_dir, const char *knob, const char *target, int value, uint64_t at_frame,
                           uint64_t wait_ms, baro_fired_t *fired);
 
+/* ---- Where blocks go (since 1.10): advice of the agent by the state of this node's storage now
+ *      (docs/guide/placement.md) ----
+ *
+ *   const char *targets[] = {"/nvme/cache", "/lustre/project"};
+ *   int place;
+ *   baro_advice_t advice;
+ *   if (baro_advise(NULL, targets, NULL, 2, NULL, 0, 64 << 20, BARO_WRITE, "step 7", &place, &advice) == BARO_OK
+ *       && place >= 0)
+ *       write_block(targets[place]);
+ *   if (advice.decision != 0)
+ *       baro_advise_report(NULL, advice.decision, 64 << 20, seconds);
+ */
+
+/* What is to be fast: the way of a block there, or the way back. */
+#define BARO_WRITE 0
+#define BARO_READ 1
+
+typedef struct {
+    uint64_t decision; /* its number, for baro_advise_report; 0 if no agent has decided */
+    double expected_s; /* seconds until the last of the blocks is expected to be there; -1 if not known */
+} baro_advice_t;
+
+/* Advises where blocks of `bytes` bytes go, and waits two seconds at most for it; there is always an
+ * answer: without an agent it is hashing of the keys by the weights, and baro_error says why. targets
+ * are absolute paths of directories, 32 at most; weights are their shares where nothing is known of
+ * them, null for equal ones. keys are 256 at most; null and 0 for one block, which label names. places
+ * gets the index of the target of each key, -1 if no target has room for it. label, advice and run_dir
+ * may be null. */
+int baro_advise(const char *run_dir, const char *const *targets, const double *weights, size_t targets_count,
+                const char *const *keys, size_t keys_count, uint64_t bytes, int direction, const char *label,
+                int *places, baro_advice_t *advice);
+/* Tells the agent how long the blocks of a decision took, for its record. BARO_E_NO_AGENT if it has
+ * not heard it. */
+int baro_advise_report(const char *run_dir, uint64_t decision, uint64_t bytes, double seconds);
+
 /* ---- Inline ---- */
 
 /* The write position of a thread in its ring. Use it only through the functions below. */

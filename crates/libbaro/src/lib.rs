@@ -12,6 +12,7 @@
     reason = "the C ABI: pointers from callers; each block says what it relies on"
 )]
 
+mod advice;
 mod array;
 mod array_step;
 mod calls;

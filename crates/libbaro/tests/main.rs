@@ -7,6 +7,7 @@
 )]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod advice;
 mod array;
 mod build;
 mod calls;

@@ -45,7 +45,11 @@ pub(crate) fn latest(live: &Arc<Live>, arguments: &Arguments) -> Result<Batches>
 }
 
 /// The value that is predicted for now.
-fn predicted(snapshot: &StreamsSnapshot, stream: &SnapshotStream, now_ns: i64) -> Option<Sample> {
+pub(crate) fn predicted(
+    snapshot: &StreamsSnapshot,
+    stream: &SnapshotStream,
+    now_ns: i64,
+) -> Option<Sample> {
     let descriptor = &stream.entry.descriptor;
     let all = projections_among(&snapshot.streams, |s| &s.entry.descriptor, descriptor);
     let said = all.iter().find(|said| said.node == stream.node)?;

@@ -47,6 +47,7 @@ mod source;
 mod sqlite;
 mod stream;
 mod system;
+mod targets;
 mod watch;
 
 #[cfg(feature = "bundled")]
@@ -86,6 +87,7 @@ pub mod loadable;
 pub use barograph_stream::ScopeChoice;
 pub use error::QueryError;
 pub use source::Views;
+pub use targets::{StorageTarget, TargetFact, TargetValue, says_of_targets, storage_targets};
 
 #[cfg(feature = "bundled")]
 pub use crate::{

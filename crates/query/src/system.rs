@@ -3,6 +3,7 @@
 mod decisions;
 mod loss;
 mod rules;
+mod targets;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,9 +33,10 @@ use crate::shape::age_ns;
 use crate::snapshot::StreamsSnapshot;
 use crate::stream::SnapshotStream;
 use rules::{CALLS, CALLS_BEFORE, RULES, RULES_BEFORE};
+use targets::TARGETS_COLUMNS;
 
 /// All system tables.
-pub(crate) static SYSTEM: [Listing; 28] = [
+pub(crate) static SYSTEM: [Listing; 29] = [
     Listing {
         name: "streams",
         kind: "system",
@@ -222,6 +224,14 @@ pub(crate) static SYSTEM: [Listing; 28] = [
         columns: POLICIES_COLUMNS,
         arguments: &[],
         produce: |live, _| document(live, POLICIES_DOCUMENT, POLICIES_COLUMNS),
+    },
+    Listing {
+        name: "targets",
+        kind: "system",
+        help: "where data can be put: the mounted file systems with room, queue, bandwidth that is left and health, each with its age",
+        columns: TARGETS_COLUMNS,
+        arguments: &[],
+        produce: targets::targets,
     },
     // A row for each device, and one for each writer on it.
     Listing {

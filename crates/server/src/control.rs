@@ -43,7 +43,13 @@ pub trait Control: Send + Sync {
         request: &serde_json::Value,
         asker: &RequestSender,
     ) -> Result<serde_json::Value, ControlFault>;
-    /// Takes in what came of a plan of the same user.
+    /// Advises where blocks of the sender's user go.
+    fn advise(
+        &self,
+        request: &serde_json::Value,
+        asker: &RequestSender,
+    ) -> Result<serde_json::Value, ControlFault>;
+    /// Takes in what came of a plan, or of an advice, of the same user.
     fn report(
         &self,
         request: &serde_json::Value,

@@ -1,5 +1,5 @@
 //! `/api/v1/control/…`: readers of arrays ask how much they should read, report what they got, and
-//! see what was decided; others see who may do I/O. It stands alone for its access rights: a client
+//! see what was decided; middleware asks where blocks go; others see who may do I/O. It stands alone for its access rights: a client
 //! with the right to control sees everything, and a client of `read.sock` plans, reports and sees
 //! for its own user.
 
@@ -35,6 +35,18 @@ pub(crate) async fn plan(
     request: Request,
 ) -> HandlerAnswer {
     let ask: Ask = |control, body, asker| control.plan(body, asker);
+    answer(app, (way.0, client.0, pid.0), request, ask).await
+}
+
+/// `POST /api/v1/control/advise`
+pub(crate) async fn advise(
+    app: SharedApp,
+    way: Extension<AccessWay>,
+    client: Extension<ClientShare>,
+    pid: Extension<PeerPid>,
+    request: Request,
+) -> HandlerAnswer {
+    let ask: Ask = |control, body, asker| control.advise(body, asker);
     answer(app, (way.0, client.0, pid.0), request, ask).await
 }
 

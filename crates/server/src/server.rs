@@ -338,6 +338,7 @@ fn table() -> Vec<PathMethods> {
 fn control_table() -> Vec<PathMethods> {
     vec![
         ("/api/v1/control/plan", post(planning::plan)),
+        ("/api/v1/control/advise", post(planning::advise)),
         ("/api/v1/control/report", post(planning::report)),
         ("/api/v1/control/decisions", post(planning::decisions)),
         ("/api/v1/control/phases", post(planning::phases)),

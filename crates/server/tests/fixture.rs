@@ -176,6 +176,10 @@ impl Control for FakeControl {
         self.fire(request, asker)
     }
 
+    fn advise(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
+        self.fire(request, asker)
+    }
+
     fn report(&self, request: &Value, asker: &RequestSender) -> Result<Value, ControlFault> {
         self.fire(request, asker)
     }

@@ -170,6 +170,15 @@ impl KernelTrees {
     /// The number of the file system that is mounted nearest above a path, of which `..` and
     /// symbolic links are not followed.
     fn number_of_mount(&self, path: &str) -> Option<DeviceNumber> {
+        self.mount_above(path).map(|(number, _)| number)
+    }
+
+    /// Where the file system is mounted that is nearest above a path, looked for in the same way.
+    pub(super) fn mount_of(&self, path: &str) -> Option<String> {
+        self.mount_above(path).map(|(_, at)| at)
+    }
+
+    fn mount_above(&self, path: &str) -> Option<(DeviceNumber, String)> {
         let mounts = text(&self.root.join("proc/self/mountinfo"))?;
         let path = Path::new(path);
         let found = mounts.lines().filter_map(|line| {
@@ -177,11 +186,11 @@ impl KernelTrees {
             let (number, at) = (fields.next()?, fields.nth(1)?);
             let at = unescaped(at);
             path.starts_with(&at)
-                .then(|| Some((at.len(), DeviceNumber::parse(number)?)))
+                .then(|| Some((DeviceNumber::parse(number)?, at)))
                 .flatten()
         });
         // The last one of equal depth hides those before it.
-        found.max_by_key(|(length, _)| *length).map(|it| it.1)
+        found.max_by_key(|(_, at)| at.len())
     }
 
     /// The number of the device from which a file system without number of its own was mounted, as

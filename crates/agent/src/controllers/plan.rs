@@ -1,9 +1,6 @@
 //! One plan and its report: the policy of the user and device, and the bandwidth that is expected.
 //! The weight of the reader's own control group is `weighing`'s.
 
-use std::sync::{Arc, PoisonError};
-
-use barograph_client::Observer;
 use barograph_control::{
     AugmentationConfig, AugmentationPlan, AugmentationPolicy, AugmentationRequest,
     BandwidthPrediction, ControlMode, DecisionOutcome, ErrorBound, MEASURED_BYTES_MIN,
@@ -125,16 +122,10 @@ impl ControlShared {
 
     /// The forecast of the device's bandwidth, if there is a fresh one.
     fn forecast(&self, device: &FoundDevice) -> Option<Expected> {
-        let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
-        if observer.is_none() {
-            let opened = Observer::open_public(self.run_dir.clone(), Arc::clone(&self.clock));
-            *observer = opened.ok();
-        }
-        let observer = observer.as_ref()?;
         let names = [Some(&device.name), device.disk.as_ref()];
         names.into_iter().flatten().find_map(|name| {
-            let selector = Selector::parse(AVAILABLE).ok()?;
-            let newest = observer.latest(&selector.with_label("device", name));
+            let selector = Selector::parse(AVAILABLE).ok()?.with_label("device", name);
+            let newest = self.with_observer(|observer| observer.latest(&selector))?;
             let newest = newest.into_iter().find(|newest| !newest.stale)?;
             let sample = newest.sample?;
             let bandwidth = sample.value.as_f64().filter(|it| *it > 0.0)?;
@@ -206,6 +197,9 @@ impl ControlShared {
 
     pub(super) fn report(&self, body: &Json, asker: &RequestSender) -> Result<Json, ControlFault> {
         let report = ReportRequest::parse(body)?;
+        if let Some(answer) = self.report_placement(&report, asker) {
+            return answer;
+        }
         let id = report.decision;
         let (device, read_before, predicted, arm) = {
             let mut readers = self.readers();

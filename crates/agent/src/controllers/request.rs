@@ -234,7 +234,8 @@ fn place(path: Option<String>, device: Option<String>) -> Result<PlanPlace, Cont
     }
 }
 
-fn read<T: DeserializeOwned>(body: &Json, what: &str) -> Result<T, ControlFault> {
+/// Reads a body of a request for something.
+pub(super) fn read<T: DeserializeOwned>(body: &Json, what: &str) -> Result<T, ControlFault> {
     T::deserialize(body).map_err(|error| wrong(format!("this is no request for {what}: {error}")))
 }
 

@@ -1,5 +1,5 @@
 //! The controllers of this agent, as they are listed, explained and switched: those of readers of
-//! arrays, which are here, one for each volume on which programs take turns, and that of server
+//! arrays and of blocks, which are here, one for each volume on which programs take turns, and that of server
 //! maps.
 
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use barograph_model::{NS_PER_S, RequestSender};
 use barograph_stream::ControllersRow;
 
 use super::config::{ControlModeConfig, WeightRights};
+use super::placing::PLACEMENT;
 use super::{AUGMENTATION, ControlShared, WEIGHT};
 use crate::decisions::{
     ConfiguredMode, Controller, ControllerLevel, DecisionTally, HoldOff, controller_row,
@@ -24,12 +25,16 @@ struct AugmentationController<'a>(&'a ControlShared);
 /// With which I/O weight it is read.
 struct WeightController<'a>(&'a ControlShared);
 
+/// Where blocks go.
+struct PlacementController<'a>(&'a ControlShared);
+
 impl ControlShared {
     /// All controllers. A new kind of controller is added here.
     pub(super) fn roster(&self) -> Vec<Box<dyn Controller + '_>> {
         let mut all: Vec<Box<dyn Controller + '_>> = vec![
             Box::new(AugmentationController(self)),
             Box::new(WeightController(self)),
+            Box::new(PlacementController(self)),
         ];
         for volume in volume_controllers(&self.schedules) {
             all.push(Box::new(volume));
@@ -219,4 +224,41 @@ impl Controller for WeightController<'_> {
         let ended = self.0.weights().end_all(why);
         self.0.mark(ended);
     }
+}
+
+impl Controller for PlacementController<'_> {
+    fn name(&self) -> String {
+        PLACEMENT.into()
+    }
+
+    fn level(&self) -> ControllerLevel {
+        ControllerLevel::Node
+    }
+
+    fn about(&self) -> String {
+        "where middleware that asks puts blocks".into()
+    }
+
+    fn configured(&self) -> ConfiguredMode {
+        self.0.configured()
+    }
+
+    fn held_off(&self) -> Vec<HoldOff> {
+        Vec::new()
+    }
+
+    fn end_hold_off(&self) -> bool {
+        false
+    }
+
+    fn tally(&self) -> DecisionTally {
+        self.0.placements().book.tally(PLACEMENT)
+    }
+
+    fn explain(&self, asker: &RequestSender) -> Vec<String> {
+        self.0.explain_placement(asker)
+    }
+
+    // What was advised is done by who has asked, and ends with it.
+    fn paused(&self, _: &str) {}
 }

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 use tracing::info;
 
+use super::placing::PLACEMENT;
 use super::request::wrong;
 use super::{ControlShared, WEIGHT, unknown};
 use crate::decisions::{Controller, KeptDecision};
@@ -257,6 +258,11 @@ impl ControlShared {
             MAP_CONTROLLER => {
                 let reverted = self.maps.control().revert(id, &why);
                 reverted.map_err(|reason| cannot(format!("{reason} ({})", state_of(&kept))))?;
+            }
+            PLACEMENT => {
+                return Err(cannot(
+                    "where blocks go was told to a program, which has put them there or does so now; `baro control pause placement` has later answers come from hashing alone".into(),
+                ));
             }
             _ => {
                 return Err(cannot(

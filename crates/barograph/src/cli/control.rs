@@ -2,6 +2,7 @@
 //! have the controllers themselves; decisions and phases of I/O are those of all users for who may
 //! control, and the own ones for others.
 
+mod advise;
 mod events;
 mod explain;
 mod list;
@@ -56,6 +57,8 @@ enum Verb {
     DryRun(switch::DryRun),
     /// Take one decision back, if it is in effect: a weight, or a grant to do I/O
     Revert(switch::Revert),
+    /// Show where blocks would go now, and why: what middleware asks the agent
+    Advise(advise::Advise),
     /// List the phases of I/O on scheduled volumes: who may do I/O, who waits, and why
     Phases(phases::Phases),
     /// List maps of servers and their epochs, or change one: add servers, or take some out
@@ -94,6 +97,7 @@ impl Control {
             Verb::Resume(resume) => resume.run(),
             Verb::DryRun(dry_run) => dry_run.run(),
             Verb::Revert(revert) => revert.run(),
+            Verb::Advise(advise) => advise.run(),
             Verb::Phases(phases) => phases.run(),
             Verb::Maps(maps) => maps.run(),
             Verb::Events(events) => events.run(),
