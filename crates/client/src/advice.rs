@@ -5,7 +5,7 @@
 //! there is always one: without an agent it is weighted rendezvous hashing by the weights of the
 //! question, which gives each block the same place on each node.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use barograph_placement::{
@@ -157,8 +157,8 @@ fn hashed(question: &AdviceQuestion, why: &str) -> Result<Advice, PlacementError
     let targets = question.targets.iter().map(|it| {
         // The numbers are those that the agent has, so that both hash alike: of paths without what
         // does not change where they lead.
-        let plain = Path::new(&it.path).components();
-        let id = KeyHash::of(plain.as_path().as_os_str().as_encoded_bytes()).number();
+        let plain: PathBuf = Path::new(&it.path).components().collect();
+        let id = KeyHash::of(plain.as_os_str().as_encoded_bytes()).number();
         RendezvousTarget {
             id: TargetId(id),
             domain: DomainId(id),

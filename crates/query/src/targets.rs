@@ -324,7 +324,7 @@ mod tests {
             .map(|(name, labels, ..)| {
                 let pairs = labels.split(',').filter_map(|pair| pair.split_once('='));
                 let mut descriptor = Descriptor::gauge(
-                    Name::new(name).unwrap(),
+                    Name::new(*name).unwrap(),
                     ValueType::Float,
                     Unit::new("bytes").unwrap(),
                 );

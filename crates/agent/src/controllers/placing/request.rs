@@ -2,7 +2,7 @@
 //! what is wrong is told with what to send instead.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use barograph_model::{ControlFault, cut};
 use barograph_placement::{IoDirection, KeyHash, SplitRule, TargetId};
@@ -171,7 +171,8 @@ fn plain(path: &str) -> Result<String, ControlFault> {
     let is_whole = path.starts_with('/') && path.len() <= PATH_BYTES_MAX && !path.contains('\0');
     let parts = Path::new(path).components();
     let is_plain = is_whole && parts.clone().all(|part| part != Component::ParentDir);
-    let text = is_plain.then(|| parts.as_path().to_str().map(str::to_owned));
+    let plain: Option<PathBuf> = is_plain.then(|| parts.collect());
+    let text = plain.map(|plain| plain.to_str().map(str::to_owned));
     text.flatten().ok_or_else(|| {
         wrong(format!(
             "{:?} is no target: send the absolute path of a directory, without `..`, of {PATH_BYTES_MAX} bytes at most",
@@ -197,9 +198,11 @@ mod tests {
         assert_eq!(request.keys[1].1, KeyHash::of(b"b"));
         assert_eq!(request.direction, IoDirection::Read);
         assert_eq!(request.split, SplitRule::Pieces { bytes_min: 3 });
-        let targets: Vec<_> = request.targets.iter().map(|it| (&*it.path, it.weight));
-        let targets: Vec<_> = targets.collect();
+        let targets = request.targets.iter();
+        let targets: Vec<_> = targets.map(|it| (&*it.path, it.weight)).collect();
         assert_eq!(targets, [("/x/y", 1.0), ("/z", 2.5)]);
+        // It is told as it was sent.
+        assert_eq!(request.targets[0].sent, "/x//y/./");
         let one = json!({ "bytes": 7, "targets": ["/"], "label": "step 3" });
         let request = AdviceRequest::parse(&one).unwrap();
         assert_eq!(request.keys[0].0, "step 3");
@@ -211,7 +214,7 @@ mod tests {
         let many: Vec<String> = (0..=TARGETS_MAX).map(|n| format!("/{n}")).collect();
         let keys: Vec<String> = (0..=KEYS_MAX).map(|n| n.to_string()).collect();
         let table = [
-            (json!([]), "invalid length 0"),
+            (json!(7), "invalid type"),
             (json!({ "targets": ["/"] }), "missing field `bytes`"),
             (json!({ "bytes": -1, "targets": ["/"] }), "invalid value"),
             (json!({ "bytes": 1, "targets": [] }), "send 1 to 32"),

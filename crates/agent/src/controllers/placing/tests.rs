@@ -88,7 +88,9 @@ fn stale_state_and_a_pause_leave_hashing_by_weights() {
             Some(target("/b", 50.0 * GB, GB, age_s)),
         ]
     };
-    assert_eq!(counts(&request, &fresh(0), false), [200, 0]);
+    // By their bandwidths, nine to one: what was told waits there.
+    let fast = counts(&request, &fresh(0), false)[0];
+    assert!((160..200).contains(&fast), "{fast}");
     for hashed in [
         counts(&request, &fresh(900), false),
         counts(&request, &fresh(0), true),
