@@ -9,8 +9,9 @@ use crate::guard::{
     E_ARGUMENT, E_NO_AGENT, Failure, OK, guarded, remember, set, text, text_or_empty,
 };
 
-/// Most targets and keys that an agent takes.
+/// Most targets that an agent takes.
 const TARGETS_MAX: usize = 32;
+/// Most keys that an agent takes.
 const KEYS_MAX: usize = 256;
 
 /// `baro_advice_t`.

@@ -1,7 +1,7 @@
 //! `/api/v1/control/…`: readers of arrays ask how much they should read, report what they got, and
-//! see what was decided; middleware asks where blocks go; others see who may do I/O. It stands alone for its access rights: a client
-//! with the right to control sees everything, and a client of `read.sock` plans, reports and sees
-//! for its own user.
+//! see what was decided; middleware asks where blocks go; others see who may do I/O. It stands
+//! alone for its access rights: a client with the right to control sees everything, and a client of
+//! `read.sock` plans, reports and sees for its own user.
 
 use axum::Extension;
 use axum::extract::{Request, State};

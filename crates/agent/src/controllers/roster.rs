@@ -1,6 +1,6 @@
 //! The controllers of this agent, as they are listed, explained and switched: those of readers of
-//! arrays and of blocks, which are here, one for each volume on which programs take turns, and that of server
-//! maps.
+//! arrays and of middleware that places blocks, which are here, one for each volume on which
+//! programs take turns, and that of server maps.
 
 use std::sync::Arc;
 

@@ -12,12 +12,14 @@ use serde_json::Value as Json;
 use crate::controllers::request::{read, wrong};
 
 /// Most targets of a request.
-pub(super) const TARGETS_MAX: usize = 32;
-/// Most blocks of a request, and most bytes of the key of one.
-pub(super) const KEYS_MAX: usize = 256;
+const TARGETS_MAX: usize = 32;
+/// Most blocks of a request.
+const KEYS_MAX: usize = 256;
+/// Most bytes of the key of a block.
 const KEY_BYTES_MAX: usize = 4_096;
-/// Most bytes of a path, and of the label of a request; longer labels are cut.
+/// Most bytes of the path of a target.
 const PATH_BYTES_MAX: usize = 4_096;
+/// Most bytes of the label of a request; longer ones are cut.
 const LABEL_BYTES_MAX: usize = 128;
 
 /// Where blocks of equal size may go, checked.
