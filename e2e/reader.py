@@ -172,7 +172,8 @@ class Reader:
 
 @contextmanager
 def reading(folder: Path, library: Path) -> Iterator[Reader]:
-    """A reader beside an agent of the described node, with the program lulesh running on it."""
+    """A reader beside an agent of the described node, with the program lulesh and a server of blocks
+    running on it."""
     agent = Agent(folder, "--sys-root", whole_tree(folder), "--node", "node_1", config=CONFIGURATION)
     home = folder / "home"
     furnish(home)
@@ -187,14 +188,21 @@ def reading(folder: Path, library: Path) -> Iterator[Reader]:
             "headers": home / "collector.headers",
         }
         reader = Reader(agent, home, library, places)
-        with subprocess.Popen([sys.executable, "-c", LULESH], env=reader.environment()) as lulesh:
+        env = reader.environment()
+        blocks = [BARO, "stage", "serve", "--memory", "8MiB"]
+        with (
+            subprocess.Popen([sys.executable, "-c", LULESH], env=env) as lulesh,
+            subprocess.Popen(blocks, env=env, stdout=subprocess.DEVNULL) as stage,
+        ):
             try:
+                eventually((agent.run_dir / "stage.sock").exists, "a server of blocks")
                 eventually(lambda: all(map(agent.has, AWAITED)), f"all of {AWAITED}", 2 * PATIENCE_SECONDS)
                 # Seals the archive, so that there are files for readers of files.
                 agent.out("archive", "seal")
                 yield reader
             finally:
                 lulesh.kill()
+                stage.kill()
     finally:
         agent.destroy()
 

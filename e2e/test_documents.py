@@ -48,6 +48,7 @@ MEMBERS = "it needs nodes that join; test_membership.py has them"
 GROUPS = "it needs a control group, or a decision; test_control.py has them"
 TURNS = "it needs a volume that is scheduled; test_control_switches.py has one"
 TRACEFS = "it needs root and tracefs"
+SERVERS = "it needs servers of blocks that run; test_stage.py has some"
 
 # Pieces that are not run, with the reason.
 NOT_RUN: Listed = {
@@ -151,6 +152,11 @@ NOT_RUN: Listed = {
         "echo /scratch": "it gives a right on this machine; test_fanotify.py has a list at `/etc/barograph/fanotify`",
     },
     "site.md": {"SELECT node, max(time_mean)": LAKE, "spark-submit": LAKE},
+    "staging.md": {
+        "baro stage serve": SERVERS,
+        "baro stage put results field field.npy": SERVERS,
+        "baro control maps scratch": SERVERS,
+    },
     "sql.md": {"cargo build": BUILDS, "SELECT baro_open(": EXTENSION, "SELECT baro_refresh(": EXTENSION},
     "tracing.md": {
         "SELECT device, rank, value, error FROM block_trace_hot_ops": TRACEFS,

@@ -120,6 +120,8 @@ const ROWS: &[Row] = &[
             "control",
             // Arrays are packed and read without an agent.
             "progressive",
+            // Blocks are served and read without an agent.
+            "staging",
         ],
     ),
     row("python", &["model", "client", "progressive"]),

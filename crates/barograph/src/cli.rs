@@ -24,9 +24,12 @@ mod node;
 mod output;
 mod policy;
 mod probe;
+mod progress;
 mod reload;
+mod room;
 mod rule;
 mod sql;
+mod stage;
 mod statement;
 mod status;
 mod streams;
@@ -106,6 +109,9 @@ enum Command {
     Transfer(transfer::Transfer),
     /// Arrays as files that are read as precisely as is needed: pack, unpack and inspect them
     Data(data::Data),
+    /// Blocks of data in the memory of nodes and in faster tiers: serve them, put, get, list and
+    /// remove them
+    Stage(stage::Stage),
     /// Decisions of controllers: how much readers of arrays were told to read, with which I/O
     /// weight, and why
     Control(control::Control),
@@ -332,6 +338,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Action(action) => action.run(),
         Command::Transfer(transfer) => transfer.run(),
         Command::Data(data) => data.run(),
+        Command::Stage(stage) => stage.run(),
         Command::Control(control) => control.run(),
         Command::Weights(weights) => weights.run(),
         Command::Trigger(trigger) => trigger.run(),

@@ -62,8 +62,8 @@ pub use error::PublishError;
 pub(crate) use fork::watch as watch_forks;
 pub use knob::{Knob, KnobConfig, KnobValue};
 pub use maps::{
-    MAP_WAIT_DEFAULT, MapFenced, MapOperation, MapRequest, MapServer, MapStart, RawOperation,
-    RawRequest, SERVER_NUMBERS, ServerMap, ServerSet,
+    MAP_WAIT_DEFAULT, MapFenced, MapFollower, MapOperation, MapRequest, MapServer, MapStart,
+    RawOperation, RawRequest, SERVER_NUMBERS, ServerMap, ServerSet, ToldMap,
 };
 pub use phase::{IO_PRIORITY_DEFAULT, IO_WAIT_DEFAULT, IoGrant, IoPhase, IoPhaseConfig, IoVolume};
 pub use publisher::{Publication, Publisher};

@@ -28,6 +28,7 @@ pub use placement::{Placement, rendezvous};
 use crate::block::BlockInfo;
 use crate::error::{FaultCode, StagingError};
 use crate::key::BlockKey;
+use crate::status::ServerStatus;
 use crate::wire::{Answer, Request};
 use pool::Pool;
 
@@ -105,6 +106,19 @@ impl StagingClient {
         })
     }
 
+    /// What a server tells of itself.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultCode::Denied`] unless this is the user of the server, or root;
+    /// [`FaultCode::Unreachable`].
+    pub fn server_status(&self, server: u64) -> Result<ServerStatus, StagingError> {
+        match self.simple(&self.map(), server, &Request::Status)? {
+            Answer::Status(status) => Ok(*status),
+            _ => Err(nonsense()),
+        }
+    }
+
     /// The servers of a block: the first ones by its placement.
     fn replicas(&self, key: &BlockKey, map: &StagingMap) -> Vec<u64> {
         let mut order = self.order(key, map);
@@ -120,12 +134,13 @@ impl StagingClient {
     }
 
     /// Does something with the map in force. If a server says that its epoch is over, a newer map
-    /// is waited for, up to the timeout.
+    /// is waited for, up to the time that is configured for that.
     fn in_epoch<T>(
         &self,
         mut act: impl FnMut(&StagingMap) -> Result<T, StagingError>,
     ) -> Result<T, StagingError> {
-        let until_ns = self.until(0);
+        let now_ns = self.clock.monotonic_ns();
+        let until_ns = now_ns.saturating_add(self.config.map_wait_ns);
         loop {
             let map = self.map();
             match act(&map) {
@@ -142,7 +157,7 @@ impl StagingClient {
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "an operation of an epoch that is over waits for the next map, up to its timeout"
+        reason = "an operation of an epoch that is over waits for the next map, for a bounded time"
     )]
     fn wait_for_map(&self, epoch: u64, until_ns: i64) -> bool {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);

@@ -19,6 +19,7 @@ mod error;
 mod key;
 mod memory;
 pub mod server;
+mod status;
 mod store;
 mod tier;
 mod transport;
@@ -30,6 +31,7 @@ pub use error::{FaultCode, StagingError};
 pub use key::{BlockKey, BlockName, DATASET_BYTES_MAX, KeyFault, NAME_BYTES_MAX};
 pub use memory::MappedBlock;
 pub use server::StagingServer;
+pub use status::{ServerCounts, ServerStatus, TierStatus};
 pub use store::{
     BlockReader, BlockStore, Flusher, ListPage, ListQuery, MemoryConfig, PutHead, PutTarget,
     PutWriter, ServerMembership, StoreConfig, StoreCounts, TierUse,

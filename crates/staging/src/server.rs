@@ -18,10 +18,10 @@ use std::sync::Arc;
 
 use barograph_control::ToldEpochs;
 
-pub use admission::ServerCounts;
 pub use config::{ServerConfig, TcpReach, UserFilter};
 
 use crate::error::StagingError;
+use crate::status::{ServerCounts, ServerStatus};
 use crate::store::{BlockStore, Flusher, ServerMembership};
 use listen::Listeners;
 use shared::Shared;
@@ -42,7 +42,11 @@ impl StagingServer {
     pub fn start(store: Arc<BlockStore>, config: ServerConfig) -> Result<Self, StagingError> {
         config.check()?;
         let flusher = Flusher::start(&store, config.flush_threads)?;
+        let told = config.told;
         let shared = Arc::new(Shared::new(store, config));
+        if let Some((told, membership)) = told {
+            shared.tell(told, membership);
+        }
         let listeners = Listeners::start(&shared)?;
         Ok(Self {
             shared,
@@ -71,6 +75,11 @@ impl StagingServer {
     /// What has happened since the start.
     pub fn counts(&self) -> ServerCounts {
         self.shared.admission.counts()
+    }
+
+    /// What the server tells of itself.
+    pub fn status(&self) -> ServerStatus {
+        self.shared.status()
     }
 
     /// Stops in order: no new connections, the end of requests that run, flushes, and a note in

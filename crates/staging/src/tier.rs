@@ -4,6 +4,7 @@ mod bounds;
 mod directory;
 mod disk;
 mod header;
+mod lock;
 
 pub use bounds::TierBounds;
 pub(crate) use bounds::{BoundFault, Budget};
@@ -11,3 +12,4 @@ pub use directory::{DirectoryConfig, Durability};
 pub(crate) use directory::{DirectoryTier, FileCopy, FileWriter, TierFault};
 pub use disk::{Disk, DiskFile, RealDisk};
 pub(crate) use header::FileHead;
+pub(crate) use lock::DirectoryLock;

@@ -6,7 +6,6 @@ mod mesh;
 mod npy;
 mod pack;
 mod place;
-mod progress;
 mod unpack;
 
 use std::path::{Path, PathBuf};

@@ -10,6 +10,7 @@
 //! refuse it if that is over.
 
 mod cell;
+mod follower;
 mod member;
 mod server;
 
@@ -21,6 +22,7 @@ use barograph_model::NS_PER_S;
 use barograph_stream::ingest::{MapState, MapTold, MapWords, Producer};
 
 pub use barograph_stream::ingest::{SERVER_NUMBERS, ServerSet};
+pub use follower::{MapFollower, ToldMap};
 pub use member::{MAP_WAIT_DEFAULT, MapOperation, MapStart, RawOperation, ServerMap};
 pub use server::{MapFenced, MapRequest, MapServer, RawRequest};
 

@@ -62,6 +62,9 @@ pub struct ClientConfig {
     /// The time for a request without data, in nanoseconds. Before a server answers a read, it may
     /// have to check the block on its slowest tier.
     pub timeout_ns: i64,
+    /// The longest time that an operation waits for a newer map after a server has said that its
+    /// epoch is over, in nanoseconds.
+    pub map_wait_ns: i64,
     /// The least rate of data, in bytes per second, in addition to the timeout.
     pub rate_min: u64,
     /// How often a request to a server is tried if the connection or its disk fails.
@@ -80,6 +83,7 @@ impl Default for ClientConfig {
             replicas: 1,
             placement: Arc::new(rendezvous),
             timeout_ns: TIMEOUT_NS_DEFAULT,
+            map_wait_ns: TIMEOUT_NS_DEFAULT,
             rate_min: RATE_DEFAULT,
             tries: TRIES_DEFAULT,
             idle_connections_max: IDLE_CONNECTIONS_DEFAULT,

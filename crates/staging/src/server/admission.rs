@@ -8,27 +8,11 @@ use barograph_model::Clock;
 
 use super::config::ServerConfig;
 use crate::block::UserId;
+use crate::status::ServerCounts;
 use crate::transport::Socket;
 
 /// The longest time between two looks whether all connections have ended.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// What has happened since the start of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServerCounts {
-    /// Connections that were let in.
-    pub admitted: u64,
-    /// Connections that were refused because there were too many, of the user or of all.
-    pub refused: u64,
-    /// Connections that did not say who they are in time, or in vain.
-    pub unknown: u64,
-    /// Connections that ended because a frame was malformed or did not come in time.
-    pub broken: u64,
-    /// Requests that were served.
-    pub served: u64,
-    /// Requests that were refused because their epoch is before the fence.
-    pub fenced: u64,
-}
 
 /// A connection.
 pub(crate) type SessionId = u64;

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use barograph_control::ToldEpochs;
 use barograph_model::NS_PER_S;
 
 use crate::block::UserId;
 use crate::error::StagingError;
+use crate::store::ServerMembership;
 
 /// Connections of all users, unless configured.
 const CONNECTIONS_DEFAULT: usize = 128;
@@ -70,6 +72,8 @@ pub struct ServerConfig {
     pub rate_min: u64,
     /// Threads that flush.
     pub flush_threads: usize,
+    /// What is known of the map of servers before the first connection.
+    pub told: Option<(ToldEpochs, ServerMembership)>,
 }
 
 impl Default for ServerConfig {
@@ -88,6 +92,7 @@ impl Default for ServerConfig {
             frame_ns: FRAME_NS_DEFAULT,
             rate_min: RATE_DEFAULT,
             flush_threads: 1,
+            told: None,
         }
     }
 }

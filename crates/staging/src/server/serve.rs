@@ -56,6 +56,13 @@ pub(super) fn serve(
         Request::Stat { epoch, key } => {
             pass(shared, epoch, || store.stat(user, &key)).map(Answer::Info)
         }
+        Request::Status => match Shared::tells_status(user) {
+            true => Ok(Answer::Status(shared.status().into())),
+            false => {
+                let text = "a server tells its status to its own user and to root alone";
+                Err(StagingError::fault(FaultCode::Denied, text))
+            }
+        },
         Request::List { epoch, query } => {
             pass(shared, epoch, || Ok(store.list(user, &query))).map(Answer::Page)
         }

@@ -8,6 +8,8 @@ use barograph_control::ToldEpochs;
 use super::admission::Admission;
 use super::config::ServerConfig;
 use super::fence::Fence;
+use crate::block::UserId;
+use crate::status::{ServerStatus, TierStatus};
 use crate::store::{BlockStore, ServerMembership};
 
 /// What all threads of a server share.
@@ -35,6 +37,26 @@ impl Shared {
         self.store.note_epoch(told.epoch, membership);
         let fence = self.fence.tell(told);
         self.store.memory.set_fence(fence);
+    }
+
+    pub(crate) fn status(&self) -> ServerStatus {
+        let paths = self.store.directories.iter();
+        let paths = paths.map(|tier| Some(tier.config.path.to_string_lossy().into_owned()));
+        let tiers = std::iter::once(None).chain(paths).zip(self.store.tiers());
+        ServerStatus {
+            fence: self.fence.fence(),
+            dirty_bytes: self.store.dirty_bytes(),
+            store: self.store.counts(),
+            server: self.admission.counts(),
+            tiers: tiers
+                .map(|(path, held)| TierStatus { path, held })
+                .collect(),
+        }
+    }
+
+    /// Whether a user is told what the server holds for all: its own user and root.
+    pub(crate) fn tells_status(user: UserId) -> bool {
+        [0, rustix::process::geteuid().as_raw()].contains(&user)
     }
 
     pub(crate) fn stop(&self) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::block::{BlockInfo, UserId};
+use crate::bytes::{ByteReader, BytesFault};
 use crate::key::BlockKey;
 use crate::memory::MemoryBlock;
 use crate::tier::{Budget, FileCopy};
@@ -52,12 +53,63 @@ pub struct StoreCounts {
 pub struct TierUse {
     /// Bytes of all users.
     pub bytes: u64,
+    /// Bytes that all users may hold.
+    pub bytes_max: u64,
     /// Blocks of all users.
     pub blocks: u64,
+    /// Blocks that all users may hold.
+    pub blocks_max: u64,
     /// How often its disk has failed.
     pub faults: u64,
     /// Whether it is passed over because its disk has failed a short time ago.
     pub is_passed_over: bool,
+}
+
+impl StoreCounts {
+    /// The counts with their names.
+    pub fn named(&self) -> [(&'static str, u64); 17] {
+        [
+            ("puts", self.puts),
+            ("puts_waited", self.puts_waited),
+            ("refused_full", self.refused_full),
+            ("refused_busy", self.refused_busy),
+            ("gets_memory", self.gets_memory),
+            ("gets_file", self.gets_file),
+            ("promoted", self.promoted),
+            ("evicted", self.evicted),
+            ("flushed", self.flushed),
+            ("demoted", self.demoted),
+            ("copies_failed", self.copies_failed),
+            ("corrupt", self.corrupt),
+            ("unreadable", self.unreadable),
+            ("found", self.found),
+            ("torn", self.torn),
+            ("superseded", self.superseded),
+            ("left_behind", self.left_behind),
+        ]
+    }
+
+    pub(crate) fn decode(reader: &mut ByteReader<'_>) -> Result<Self, BytesFault> {
+        Ok(Self {
+            puts: reader.u64()?,
+            puts_waited: reader.u64()?,
+            refused_full: reader.u64()?,
+            refused_busy: reader.u64()?,
+            gets_memory: reader.u64()?,
+            gets_file: reader.u64()?,
+            promoted: reader.u64()?,
+            evicted: reader.u64()?,
+            flushed: reader.u64()?,
+            demoted: reader.u64()?,
+            copies_failed: reader.u64()?,
+            corrupt: reader.u64()?,
+            unreadable: reader.u64()?,
+            found: reader.u64()?,
+            torn: reader.u64()?,
+            superseded: reader.u64()?,
+            left_behind: reader.u64()?,
+        })
+    }
 }
 
 /// One block of one user.

@@ -11,7 +11,7 @@ use super::state::{State, StoreCounts, TierUse};
 use crate::block::UserId;
 use crate::error::{FaultCode, StagingError};
 use crate::memory::MemoryTier;
-use crate::tier::{Budget, DirectoryTier, Disk, FileCopy, RealDisk};
+use crate::tier::{Budget, DirectoryLock, DirectoryTier, Disk, FileCopy, RealDisk};
 
 /// The longest time between two looks of a put that waits for room, in nanoseconds. Most changes
 /// wake it; memory that a reader gives back does not.
@@ -37,6 +37,8 @@ pub struct BlockStore {
     room: Condvar,
     /// Told when there is something to flush.
     work: Condvar,
+    /// Keep other servers out of the directories.
+    _locks: Vec<DirectoryLock>,
 }
 
 impl BlockStore {
@@ -44,12 +46,15 @@ impl BlockStore {
     ///
     /// # Errors
     ///
-    /// A directory cannot be read, or torn files in it cannot be removed.
+    /// A directory cannot be read, torn files in it cannot be removed, or another store has it.
     pub fn open(config: StoreConfig, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StagingError> {
-        Self::on_disk(config, clock, Arc::new(RealDisk))
+        let paths = config.directories.iter().map(|config| &config.path);
+        let locks = paths.map(|path| DirectoryLock::take(path));
+        let locks = locks.collect::<Result<_, _>>()?;
+        Self::with_locks(config, clock, Arc::new(RealDisk), locks)
     }
 
-    /// As [`BlockStore::open`], with another file system.
+    /// As [`BlockStore::open`], with another file system, and without locks.
     ///
     /// # Errors
     ///
@@ -58,6 +63,15 @@ impl BlockStore {
         config: StoreConfig,
         clock: Arc<dyn Clock>,
         disk: Arc<dyn Disk>,
+    ) -> Result<Arc<Self>, StagingError> {
+        Self::with_locks(config, clock, disk, Vec::new())
+    }
+
+    fn with_locks(
+        config: StoreConfig,
+        clock: Arc<dyn Clock>,
+        disk: Arc<dyn Disk>,
+        locks: Vec<DirectoryLock>,
     ) -> Result<Arc<Self>, StagingError> {
         let directories = config.directories.iter().cloned();
         let directories: Vec<_> = directories
@@ -73,6 +87,7 @@ impl BlockStore {
             state: Mutex::new(state),
             room: Condvar::new(),
             work: Condvar::new(),
+            _locks: locks,
         }))
     }
 
@@ -85,16 +100,21 @@ impl BlockStore {
     pub fn tiers(&self) -> Vec<TierUse> {
         let now_ns = self.clock.monotonic_ns();
         let ([bytes, blocks], _) = self.memory.held(0);
+        let bounds = self.config.memory.bounds;
         let memory = TierUse {
             bytes,
+            bytes_max: bounds.bytes_max,
             blocks,
+            blocks_max: bounds.blocks_max,
             ..TierUse::default()
         };
         let directories = self.directories.iter().map(|tier| {
             let held = tier.budget().total();
             TierUse {
                 bytes: held.bytes,
+                bytes_max: tier.config.bounds.bytes_max,
                 blocks: held.blocks,
+                blocks_max: tier.config.bounds.blocks_max,
                 faults: tier.faults(),
                 is_passed_over: !tier.is_usable(now_ns),
             }

@@ -5,6 +5,7 @@ use crate::block::{BlockInfo, UserId};
 use crate::bytes::{ByteReader, BytesFault, put_text};
 use crate::error::{FaultCode, StagingError};
 use crate::key::BlockKey;
+use crate::status::ServerStatus;
 use crate::store::ListPage;
 
 const WELCOME: u8 = 129;
@@ -15,6 +16,7 @@ const PLACE: u8 = 133;
 const DELETED: u8 = 134;
 const PAGE: u8 = 135;
 const FAULT: u8 = 136;
+const STATUS: u8 = 137;
 /// Bytes of the longest text of a fault.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 /// Most blocks of a page in a frame.
@@ -72,6 +74,8 @@ pub enum Answer {
     },
     /// A page of a list.
     Page(ListPage),
+    /// What the server tells of itself.
+    Status(Box<ServerStatus>),
     /// The request is refused.
     Fault {
         /// The kind of the fault.
@@ -127,6 +131,7 @@ impl Answer {
                 out.extend(place.slot.to_le_bytes());
                 out.extend(place.generation.to_le_bytes());
             }),
+            Self::Status(status) => framed(STATUS, |out| status.encode(out)),
             Self::Deleted { version } => framed(DELETED, |out| out.extend(version.to_le_bytes())),
             Self::Page(page) => framed(PAGE, |out| encode_page(page, out)),
             Self::Fault { code, number, text } => framed(FAULT, |out| {
@@ -152,6 +157,7 @@ impl Answer {
             PLACE => decode_place(&mut reader),
             DELETED => reader.u64().map(|version| Self::Deleted { version }),
             PAGE => decode_page(&mut reader).map(Self::Page),
+            STATUS => ServerStatus::decode(&mut reader).map(|it| Self::Status(it.into())),
             FAULT => decode_fault(&mut reader),
             _ => return Err(WireFault::Kind(kind)),
         };

@@ -19,6 +19,7 @@ const GET: u8 = 3;
 const DELETE: u8 = 4;
 const STAT: u8 = 5;
 const LIST: u8 = 6;
+const STATUS: u8 = 7;
 
 /// The first frame of a connection.
 #[derive(Clone, PartialEq, Eq)]
@@ -53,7 +54,7 @@ pub enum GetForm {
     Place,
 }
 
-/// A request. Each but the first names the epoch of the map of servers by which it came here.
+/// A request. Those for blocks name the epoch of the map of servers by which it came here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Who asks.
@@ -98,13 +99,15 @@ pub enum Request {
         /// Which blocks.
         query: ListQuery,
     },
+    /// What the server tells of itself is wanted, by its own user.
+    Status,
 }
 
 impl Request {
-    /// The epoch of the client's map; `None` for a hello.
+    /// The epoch of the client's map; `None` of what is not about blocks.
     pub fn epoch(&self) -> Option<u64> {
         match self {
-            Self::Hello(_) => None,
+            Self::Hello(_) | Self::Status => None,
             Self::Put(head) => Some(head.epoch),
             Self::Get { epoch, .. }
             | Self::Delete { epoch, .. }
@@ -146,6 +149,7 @@ impl Request {
                 out.extend(epoch.to_le_bytes());
                 key.encode(out);
             }),
+            Self::Status => framed(STATUS, |_| ()),
             Self::List { epoch, query } => framed(LIST, |out| {
                 out.extend(epoch.to_le_bytes());
                 encode_query(query, out);
@@ -167,6 +171,7 @@ impl Request {
             DELETE => decode_delete(&mut reader),
             STAT => decode_stat(&mut reader),
             LIST => decode_list(&mut reader),
+            STATUS => Ok(Self::Status),
             _ => return Err(WireFault::Kind(kind)),
         };
         let request = request.and_then(|request| reader.end().map(|()| request));

@@ -8,7 +8,7 @@ use barograph_staging::client::{
 use barograph_staging::server::UserFilter;
 use barograph_staging::{BlockKey, FaultCode, ListQuery, PutTarget, StagingClient};
 
-use crate::common::{PATIENCE_NS, Served, bytes, client, clock, key, map, serve, serve_with};
+use crate::common::{MIB, PATIENCE_NS, Served, bytes, client, clock, key, map, serve, serve_with};
 
 const TOKEN: &[u8] = b"0123456789abcdef0123456789abcdef";
 
@@ -269,4 +269,47 @@ fn checksums_of_shared_memory_can_be_asked_for() {
         .unwrap();
     assert!(client.get(&key(1)).unwrap().1 == data);
     assert_eq!(client.counts().gets_mapped, 1);
+}
+
+/// A server tells what it holds to its own user; the count of a put is in it at once.
+#[test]
+fn a_server_tells_its_status() {
+    let served = serve();
+    let client = client(1, &[&served]);
+    client
+        .put(&key(1), 1, &[7; 1_000], &PutOptions::default())
+        .unwrap();
+    let status = client.server_status(0).unwrap();
+    assert_eq!((status.store.puts, status.fence), (1, 0));
+    let paths: Vec<_> = status.tiers.iter().map(|tier| tier.path.clone()).collect();
+    let tier = served.directory.path().join("tier");
+    assert_eq!(paths, [None, Some(tier.to_str().unwrap().to_owned())]);
+    let memory = status.tiers[0].held;
+    assert_eq!((memory.blocks, memory.bytes_max), (1, 64 * MIB));
+    assert_eq!(status.store.named()[0], ("puts", 1));
+    assert_eq!(served.server.status().server.served, 2);
+}
+
+/// A map that is known at the start holds for the first request.
+#[test]
+fn a_server_that_is_told_before_it_starts_serves_no_earlier_epoch() {
+    let served = serve_with(|config| {
+        let told = barograph_control::ToldEpochs {
+            prepare: 0,
+            epoch: 4,
+            fence: 4,
+        };
+        config.told = Some((told, barograph_staging::ServerMembership::Joined));
+    });
+    let config = ClientConfig {
+        map_wait_ns: 0,
+        ..ClientConfig::default()
+    };
+    let client = StagingClient::new(config, map(3, &[&served]), clock());
+    let error = client.stat(&key(1)).unwrap_err();
+    assert_eq!(
+        (error.code(), error.number()),
+        (Some(FaultCode::Fenced), 4),
+        "{error}"
+    );
 }

@@ -3,7 +3,10 @@
 use barograph_staging::wire::{
     Answer, FRAME_BYTES_MAX, FrameHead, GetForm, HEAD_BYTES, Hello, MemoryPlace, Request, Welcome,
 };
-use barograph_staging::{BlockInfo, BlockKey, FaultCode, ListPage, ListQuery, PutHead, PutTarget};
+use barograph_staging::{
+    BlockInfo, BlockKey, FaultCode, ListPage, ListQuery, PutHead, PutTarget, ServerCounts,
+    ServerStatus, StoreCounts, TierStatus, TierUse,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -96,6 +99,7 @@ fn requests() -> impl Strategy<Value = Request> {
             key,
             version_max,
         }),
+        Just(Request::Status),
         list.prop_map(|(dataset, name, after, blocks_max)| Request::List {
             epoch: 3,
             query: ListQuery {
@@ -106,6 +110,42 @@ fn requests() -> impl Strategy<Value = Request> {
             },
         }),
     ]
+}
+
+fn statuses() -> impl Strategy<Value = ServerStatus> {
+    let path = proptest::option::of("[a-zä/]{0,99}");
+    let tier = (path, any::<[u64; 5]>(), any::<bool>());
+    let tier = tier.prop_map(
+        |(path, [bytes, bytes_max, blocks, blocks_max, faults], is_passed_over)| TierStatus {
+            path,
+            held: TierUse {
+                bytes,
+                bytes_max,
+                blocks,
+                blocks_max,
+                faults,
+                is_passed_over,
+            },
+        },
+    );
+    (any::<[u64; 5]>(), vec(tier, 0..5)).prop_map(|([fence, dirty_bytes, a, b, c], tiers)| {
+        ServerStatus {
+            fence,
+            dirty_bytes,
+            store: StoreCounts {
+                puts: a,
+                corrupt: b,
+                left_behind: c,
+                ..StoreCounts::default()
+            },
+            server: ServerCounts {
+                admitted: b,
+                fenced: c,
+                ..ServerCounts::default()
+            },
+            tiers,
+        }
+    })
 }
 
 fn answers() -> impl Strategy<Value = Answer> {
@@ -130,6 +170,7 @@ fn answers() -> impl Strategy<Value = Answer> {
             }
         }),
         any::<u64>().prop_map(|version| Answer::Deleted { version }),
+        statuses().prop_map(|status| Answer::Status(status.into())),
         page.prop_map(|(blocks, next)| Answer::Page(ListPage { blocks, next })),
         (any::<u64>(), "[a-zäöü ]{0,99}").prop_map(|(number, text)| Answer::Fault {
             code: FaultCode::Fenced,
@@ -171,7 +212,7 @@ proptest! {
 
     #[test]
     fn changed_bytes_give_an_error_or_another_request(
-        request in requests(),
+        request in requests().prop_filter("it has a body", |it| *it != Request::Status),
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),
     ) {

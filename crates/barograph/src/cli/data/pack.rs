@@ -15,10 +15,10 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::super::Usage;
+use super::super::progress::Progress;
 use super::file::{self, ArrayName, refuse_existing};
 use super::mesh::{Mesh, check_name};
 use super::npy::NpyFile;
-use super::progress::Progress;
 use super::{Work, output};
 
 /// Arguments of `baro data pack`.

@@ -7,18 +7,16 @@ use anyhow::Context as _;
 use barograph_client::{
     ArrayBytes, FilePart, Observer, PlaceError, TierDir, join_file, place_file, plan_tiers,
 };
-use barograph_model::{Level, Selector};
+use barograph_model::Selector;
 use barograph_progressive::{ArrayListing, PlacedExtent};
 use clap::Args;
 use serde::Serialize;
 
-use super::super::{Target, Usage, format, output};
-use super::progress::Progress;
+use super::super::progress::Progress;
+use super::super::{Target, Usage, format, output, room};
 
 /// The stream with the bandwidth that a reader gets from a device, by the label `device`.
 const BANDWIDTH: &str = "disk.bandwidth.available";
-/// The share of a file system that stays free, unless a room is given.
-const KEPT_FREE: f64 = 0.05;
 
 /// Arguments of `baro data place`.
 #[derive(Args)]
@@ -195,36 +193,13 @@ fn told() -> impl FnMut(u64, u64) {
 
 /// Reads `DIR` or `DIR=ROOM`. `own` are parts that the file has already: their room is its own.
 fn tier(text: &str, own: &[FilePart]) -> anyhow::Result<Tier> {
-    // A directory may have the sign in its name.
-    let (dir, room) = match text.rsplit_once('=') {
-        Some((dir, room)) if !Path::new(text).is_dir() => (dir, Some(room)),
-        _ => (text, None),
-    };
+    let (dir, room) = room::split(text);
     let path = Path::new(dir);
     let wrong = |why: &dyn std::fmt::Display| Usage(format!("--tier {text}: {why}"));
     let real = path.canonicalize().map_err(|error| wrong(&error))?;
-    let seen = rustix::fs::statvfs(&real).map_err(|error| wrong(&error))?;
     let parts = own.iter().filter(|part| part.path.parent() == Some(&real));
     let taken: u64 = parts.map(|part| part.bytes).sum();
-    let available = seen
-        .f_bavail
-        .saturating_mul(seen.f_frsize)
-        .saturating_add(taken);
-    let room = match room
-        .map(Level::parse)
-        .transpose()
-        .map_err(|error| wrong(&error))?
-    {
-        Some(Level::Absolute(bytes)) if bytes >= 0.0 => available.min(bytes as u64),
-        Some(Level::Share(share)) if (0.0..=1.0).contains(&share) => {
-            (available as f64 * share) as u64
-        }
-        Some(_) => return Err(wrong(&"the room is a size, or a share of 0 to 100 %").into()),
-        None => {
-            let all = seen.f_blocks.saturating_mul(seen.f_frsize);
-            available.saturating_sub((all as f64 * KEPT_FREE) as u64)
-        }
-    };
+    let room = room::bytes(&real, room, taken).map_err(|why| wrong(&why))?;
     Ok(Tier {
         dir: path.to_owned(),
         device: disk_of(&real),

@@ -12,9 +12,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::Usage;
+use super::super::progress::Progress;
 use super::file::{self, ArrayFile, ArrayName, refuse_existing};
 use super::npy::NpyOutput;
-use super::progress::Progress;
 use super::{ErrorReport, Work, output};
 
 /// Most bytes of values that are read at once, which takes about four times as much memory. A

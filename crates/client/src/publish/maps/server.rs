@@ -19,7 +19,7 @@ use crate::publish::{PublicationConfig, PublishError, Publisher, ValueHandle};
 /// A server of a map. Cheap to clone, for use from any thread.
 #[derive(Clone, Debug)]
 pub struct MapServer {
-    used: MapUse,
+    pub(super) used: MapUse,
     load: ValueHandle,
     service: ValueHandle,
     running: ValueHandle,
@@ -245,7 +245,7 @@ fn answer(known: &Known, cell: &MapCell, epoch: u64) -> Option<ServerAnswer> {
 
 /// Counts the end of a request. Returns whether the agent may wait for it: it was the last one of
 /// those before the fence with which it was counted.
-fn uncount(process: &Process, slot: u8, counted: CountedRequest) -> bool {
+pub(super) fn uncount(process: &Process, slot: u8, counted: CountedRequest) -> bool {
     let producer = &process.producer;
     let ended = producer.uncount_request(slot, counted);
     ended.is_some_and(|(epoch, left)| left == 0 && epoch < producer.told_fence(slot))

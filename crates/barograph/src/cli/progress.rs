@@ -1,11 +1,14 @@
 //! How far a long command is, on a terminal.
 
+use std::io::IsTerminal as _;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use barograph_client::SystemClock;
 use barograph_model::Clock as _;
 
-use super::output;
+use super::{format, output};
 
 /// What takes less time than this says nothing.
 const FIRST_NS: i64 = 1_000_000_000;
@@ -45,6 +48,32 @@ impl Progress {
             next.has_begun = true;
         }
     }
+}
+
+/// Does work of which nobody knows how far it is, and shows for how long it goes on.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the thread that shows how long a command works wakes for each line"
+)]
+pub(super) fn shown<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work();
+    }
+    let (done, is_done) = sync_channel::<()>(1);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (progress, clock) = (Progress::new(), SystemClock::new());
+            let begun_ns = clock.monotonic_ns();
+            let interval = Duration::from_nanos(INTERVAL_NS.unsigned_abs());
+            while is_done.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                let age_ns = clock.monotonic_ns() - begun_ns;
+                progress.tell(|| format!("{what}: {:>8}", format::age(age_ns)));
+            }
+        });
+        // Dropped, also by a panic of the work, it ends the thread.
+        let _done = done;
+        work()
+    })
 }
 
 impl Drop for Progress {
