@@ -48,6 +48,7 @@ MEMBERS = "it needs nodes that join; test_membership.py has them"
 GROUPS = "it needs a control group, or a decision; test_control.py has them"
 TURNS = "it needs a volume that is scheduled; test_control_switches.py has one"
 TRACEFS = "it needs root and tracefs"
+STAGED = "it needs a server of staging; the tests of the package run it, in python/tests"
 
 # Pieces that are not run, with the reason.
 NOT_RUN: Listed = {
@@ -152,6 +153,12 @@ NOT_RUN: Listed = {
     },
     "site.md": {"SELECT node, max(time_mean)": LAKE, "spark-submit": LAKE},
     "sql.md": {"cargo build": BUILDS, "SELECT baro_open(": EXTENSION, "SELECT baro_refresh(": EXTENSION},
+    "staging-programs.md": {
+        "#include <baro.h>": "it needs a server of staging; a test of crates/libbaro runs it",
+        "import barograph\nimport numpy": STAGED,
+        "for block in stage.list": STAGED,
+        "stage.put": STAGED,
+    },
     "tracing.md": {
         "SELECT device, rank, value, error FROM block_trace_hot_ops": TRACEFS,
         "SELECT device, value FROM block_trace_read_latency": TRACEFS,

@@ -54,7 +54,11 @@ const ROWS: &[Row] = &[
         ],
     ),
     // The stream is used only by its tests, which read the values that C programs put.
-    row("libbaro", &["model", "stream", "client", "progressive"]),
+    // Blocks are put and read by the program itself, so the client of staging is in it.
+    row(
+        "libbaro",
+        &["model", "stream", "client", "progressive", "staging"],
+    ),
     // Other protocols, parsed into points: the server receives them, the intake takes them in.
     row("bridge", &["model", "stream"]),
     row("server", &["model", "stream", "bridge", "testing"]),
@@ -119,7 +123,7 @@ const ROWS: &[Row] = &[
             "progressive",
         ],
     ),
-    row("python", &["model", "client", "progressive"]),
+    row("python", &["model", "client", "progressive", "staging"]),
     row("sqlite", &["query"]),
     row(
         "bench",

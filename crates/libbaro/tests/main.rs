@@ -17,5 +17,6 @@ mod maps;
 mod phases;
 mod programs;
 mod shim;
+mod staging;
 mod subscribe;
 mod turns;
