@@ -17,7 +17,8 @@ the agent is busy and after it restarts.
 A program can publish values of its own, and be called: :func:`publication`. Other programs call its
 handlers and set its knobs: :func:`fire`, :func:`set_knob`. It can say when it does much I/O, and wait
 for its turn: :func:`io_volume`. Operations at servers that come and go: :func:`server_map` and
-:func:`map_server`. It can tell others what they should know, and be told: :func:`control_event`,
+:func:`map_server`. Blocks of bytes in the memory of this node and of others: :class:`StagingClient`.
+It can tell others what they should know, and be told: :func:`control_event`,
 :func:`control_events`. Arrays that are read as precisely as is needed are in
 :mod:`barograph.progressive`.
 
@@ -36,6 +37,8 @@ from typing import TYPE_CHECKING
 from barograph import _barograph, progressive
 from barograph._barograph import (
     AmbiguousStreamError,
+    BlockList,
+    BlockNotFoundError,
     Call,
     ControlEvent,
     ControlEvents,
@@ -46,9 +49,13 @@ from barograph._barograph import (
     IoPhase,
     IoVolume,
     Knob,
+    MappedBlock,
     NoAgentError,
     QueryError,
     Sample,
+    StagedBlock,
+    StagingClient,
+    StagingError,
     Status,
     Stream,
     StreamInfo,
@@ -79,6 +86,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousStreamError",
     "Archive",
+    "BlockList",
+    "BlockNotFoundError",
     "Call",
     "Control",
     "ControlError",
@@ -92,6 +101,7 @@ __all__ = [
     "IoPhase",
     "IoVolume",
     "Knob",
+    "MappedBlock",
     "NoAgentError",
     "NodeFired",
     "NodeRows",
@@ -101,6 +111,9 @@ __all__ = [
     "QueryError",
     "Result",
     "Sample",
+    "StagedBlock",
+    "StagingClient",
+    "StagingError",
     "Status",
     "Stream",
     "StreamInfo",
