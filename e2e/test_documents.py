@@ -49,6 +49,7 @@ GROUPS = "it needs a control group, or a decision; test_control.py has them"
 TURNS = "it needs a volume that is scheduled; test_control_switches.py has one"
 TRACEFS = "it needs root and tracefs"
 SERVERS = "it needs servers of blocks that run; test_stage.py has some"
+STAGED = "it needs a server of staging; the tests of the package run it, in python/tests"
 
 # Pieces that are not run, with the reason.
 NOT_RUN: Listed = {
@@ -158,6 +159,12 @@ NOT_RUN: Listed = {
         "baro control maps scratch": SERVERS,
     },
     "sql.md": {"cargo build": BUILDS, "SELECT baro_open(": EXTENSION, "SELECT baro_refresh(": EXTENSION},
+    "staging-programs.md": {
+        "#include <baro.h>": "it needs a server of staging; a test of crates/libbaro runs it",
+        "import barograph\nimport numpy": STAGED,
+        "for block in stage.list": STAGED,
+        "stage.put": STAGED,
+    },
     "tracing.md": {
         "SELECT device, rank, value, error FROM block_trace_hot_ops": TRACEFS,
         "SELECT device, value FROM block_trace_read_latency": TRACEFS,

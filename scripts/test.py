@@ -48,6 +48,7 @@ FOREIGN = {
 BARO = ROOT / "target" / "debug" / "baro"
 # A writer with known streams, for the tests of readers.
 DEMO = ROOT / "target" / "debug" / "examples" / "demo_run_dir"
+STAGE_SERVER = ROOT / "target" / "debug" / "examples" / "stage_server"
 # A program that copies files to an object store, as the agent does.
 COPY = ROOT / "target" / "debug" / "examples" / "copy_to_target"
 DEMO_SEGMENT = ROOT / "target" / "debug" / "examples" / "demo_segment"
@@ -163,6 +164,7 @@ def pytest(suite: Suite, title: str, *paths: Path, workers: int = 0) -> None:
             "BARO_COPY": str(COPY),
             "BARO_DEMO": str(DEMO),
             "BARO_DEMO_SEGMENT": str(DEMO_SEGMENT),
+            "BARO_STAGE_SERVER": str(STAGE_SERVER),
             "BARO_SQLITE_SO": str(EXTENSION_TARGET / "debug" / "libbaro_sqlite.so"),
         }
         | lake.variables(),

@@ -17,9 +17,10 @@ the agent is busy and after it restarts.
 A program can publish values of its own, and be called: :func:`publication`. Other programs call its
 handlers and set its knobs: :func:`fire`, :func:`set_knob`. It can say when it does much I/O, and wait
 for its turn: :func:`io_volume`. Operations at servers that come and go: :func:`server_map` and
-:func:`map_server`. It can tell others what they should know, and be told: :func:`control_event`,
-:func:`control_events`. It can ask where blocks of data should go: :class:`Adviser`. Arrays that are
-read as precisely as is needed are in :mod:`barograph.progressive`.
+:func:`map_server`. Blocks of bytes in the memory of this node and of others: :class:`StagingClient`;
+where blocks should go: :class:`Adviser`. It can tell others what they should know, and be told:
+:func:`control_event`, :func:`control_events`. Arrays that are read as precisely as is needed are in
+:mod:`barograph.progressive`.
 
 Names and labels may be given as a pattern with ``*`` and ``?``: ``disk.*{device=vd*}``; labels may
 also be keyword arguments. Times are integers, nanoseconds since the epoch. The functions of the
@@ -39,6 +40,8 @@ from barograph._barograph import (
     AdvisedBlock,
     Adviser,
     AmbiguousStreamError,
+    BlockList,
+    BlockNotFoundError,
     Call,
     ControlEvent,
     ControlEvents,
@@ -49,9 +52,13 @@ from barograph._barograph import (
     IoPhase,
     IoVolume,
     Knob,
+    MappedBlock,
     NoAgentError,
     QueryError,
     Sample,
+    StagedBlock,
+    StagingClient,
+    StagingError,
     Status,
     Stream,
     StreamInfo,
@@ -85,6 +92,8 @@ __all__ = [
     "Adviser",
     "AmbiguousStreamError",
     "Archive",
+    "BlockList",
+    "BlockNotFoundError",
     "Call",
     "Control",
     "ControlError",
@@ -98,6 +107,7 @@ __all__ = [
     "IoPhase",
     "IoVolume",
     "Knob",
+    "MappedBlock",
     "NoAgentError",
     "NodeFired",
     "NodeRows",
@@ -107,6 +117,9 @@ __all__ = [
     "QueryError",
     "Result",
     "Sample",
+    "StagedBlock",
+    "StagingClient",
+    "StagingError",
     "Status",
     "Stream",
     "StreamInfo",

@@ -5,6 +5,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, final
 
+from typing_extensions import Buffer
+
 __version__: str
 
 class Error(Exception):
@@ -911,3 +913,193 @@ class Observer:
         samples_max: int | None = None,
         labels: dict[str, str] | None = None,
     ) -> Table: ...
+
+class StagingError(Error):
+    """An operation of staging has failed.
+
+    `code` is its kind: ``not_found``, ``not_known`` (it may have been lost), ``old_version``,
+    ``corrupt``, ``unconfirmed`` (what there is may be old), ``fenced`` (the epoch of the servers is
+    over), ``full``, ``busy``, ``denied``, ``bad_request``, ``disk``, ``stopping``, ``unreachable``,
+    ``too_few`` (servers have acknowledged it) or ``too_long``. `number` belongs to the kind: the
+    stored version of ``old_version`` and ``unconfirmed``, the first epoch that is served of
+    ``fenced``, the bytes of the block of ``too_long``; 0 for others.
+    """
+
+    code: str
+    number: int
+
+class BlockNotFoundError(StagingError):
+    """There is no such block."""
+
+# The dataset, and in it a number (0 to 2**64 - 1) or a name (4,096 bytes at most).
+_BlockKey = tuple[str, int | str | bytes]
+
+@final
+class StagingClient:
+    """A client of servers that keep blocks of bytes in memory and in fast tiers.
+
+    ::
+
+        stage = barograph.StagingClient(["/run/user/1000/stage.sock"])
+        stage.put(("run7/pressure", 12), field)
+        field = numpy.frombuffer(stage.get(("run7/pressure", 12)))
+
+    A block has a key, a version, a checksum and 0 bytes to 1 GiB. Only the user who has put it sees
+    it. A key is a tuple of a dataset (1 to 255 bytes, no control characters) and a number or name.
+
+    `servers` are absolute paths of unix sockets and addresses with ports (``"10.0.0.3:7400"``); a
+    server has the number of its place, or `servers` is a dict by number. Blocks are placed by these
+    numbers, so all clients have to give the same. `replicas` is how many servers have each block;
+    `epoch` that of the servers, if somebody keeps a map of them. `token` (bytes) and `user` (the
+    number of a user) are for TCP. `timeout` is the longest time of an operation in seconds, besides
+    1 s for each MiB; servers that are gone are noticed at once, and Ctrl-C at the end of a call. With
+    `check`, checksums are also checked of blocks that are read from the memory of this node. With
+    `accept_unconfirmed`, blocks are read that may be older than ones that were acknowledged, where
+    no replica knows better.
+
+    Nothing is connected before the first operation. It may be used from any thread, and after
+    ``os.fork()``; the interpreter's lock is released meanwhile, so nobody may write to a buffer
+    that is being put. Raises ValueError for servers or keys that cannot be, else StagingError.
+    """
+
+    def __new__(
+        cls,
+        servers: Iterable[str | PathLike[str]] | dict[int, str | PathLike[str]],
+        *,
+        replicas: int = 1,
+        epoch: int = 0,
+        token: bytes | None = None,
+        user: int | None = None,
+        timeout: float = 10.0,
+        check: bool = False,
+        accept_unconfirmed: bool = False,
+    ) -> Self: ...
+    def set_servers(
+        self, servers: Iterable[str | PathLike[str]] | dict[int, str | PathLike[str]], epoch: int
+    ) -> None:
+        """Sets the servers of a later epoch; those of an earlier one change nothing.
+
+        An operation that is refused for its epoch waits for this, in another thread.
+        """
+    def put(
+        self,
+        key: _BlockKey,
+        data: Buffer,
+        *,
+        version: int | None = None,
+        acks: int | None = None,
+        durable: bool = False,
+        wait: float = 1.0,
+        refetch: float = 0.0,
+    ) -> int:
+        """Puts a block on its replicas, and returns its version when they have answered.
+
+        `data` is any contiguous buffer (bytes, a numpy array), which is not copied. `version` may
+        not be older than the stored one; it is the time in nanoseconds unless given. `acks` is how
+        many servers have to acknowledge it, all replicas unless given; with `durable` it is on a
+        durable tier before that. `wait` is the longest wait for room, in seconds. `refetch` is the
+        time in seconds to have the block again if it may be dropped; 0 if it must stay.
+        """
+    def get(self, key: _BlockKey) -> bytes:
+        """Reads a block. Raises BlockNotFoundError if there is none."""
+    def get_into(self, key: _BlockKey, buffer: Buffer) -> int:
+        """Reads a block into a writable, contiguous buffer, and returns its bytes.
+
+        This saves the copy of `get`. Raises StagingError with the code ``too_long``, and the bytes
+        of the block as `number`, if there is no room. After an error the buffer may have been
+        written to.
+        """
+    def map(self, key: _BlockKey) -> MappedBlock:
+        """A block in the memory of a server on this node, to be read there without a copy.
+
+        Where no server shares it with this node, it is a copy. Raises as `get`.
+        """
+    def stat(self, key: _BlockKey) -> StagedBlock:
+        """What is known of a block. Raises as `get`."""
+    def remove(self, key: _BlockKey, *, version_max: int | None = None) -> bool:
+        """Removes a block, and returns whether there was one.
+
+        With `version_max` only if its version is not above it, and StagingError otherwise.
+        """
+    def list(self, dataset: str = "", name: str | bytes | None = None) -> BlockList:
+        """The blocks of this user in datasets whose names begin with `dataset`, sorted by key.
+
+        With `name`, only blocks with names that begin with it. Blocks that come or go while the
+        list is read may be missing.
+        """
+    def counts(self) -> dict[str, int]:
+        """What has happened in this process, by name: ``connections``, ``retries``, ``fenced``,
+        ``gets_mapped`` (from shared memory), ``gets_socket``, ``mapped_stale``, ``corrupt``,
+        ``repaired``, ``repairs_failed`` and ``found_elsewhere``.
+        """
+
+@final
+class BlockList:
+    """Blocks, which are fetched while they are read."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> StagedBlock: ...
+
+@final
+class StagedBlock:
+    """What is known of a block."""
+
+    @property
+    def key(self) -> tuple[str, int | bytes]:
+        """The dataset, and the number or name."""
+    @property
+    def nbytes(self) -> int:
+        """Its length in bytes."""
+    @property
+    def version(self) -> int:
+        """Its version. Versions of a key only grow."""
+    @property
+    def epoch(self) -> int:
+        """The epoch of the servers when it was put."""
+    @property
+    def checksum(self) -> int:
+        """The CRC-32 (IEEE) of its bytes, as ``zlib.crc32``."""
+    @property
+    def is_confirmed(self) -> bool:
+        """False if it may be older than one that was acknowledged."""
+    @property
+    def is_dirty(self) -> bool:
+        """Whether it is on no durable tier yet."""
+
+@final
+class MappedBlock:
+    """A block in the memory of a server on this node, as a read-only buffer.
+
+    ::
+
+        with stage.map(("run7/pressure", 12)) as block:
+            highest = numpy.frombuffer(block).max()
+            if not block.is_valid:
+                ...  # read it again
+
+    The server may give the memory to another block at any time: what was read counts only if
+    `is_valid` says so afterwards. Arrays and views of the block may be kept after its end.
+    """
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def release(self) -> None:
+        """Gives no more views; those that there are stay readable."""
+    @property
+    def view(self) -> memoryview:
+        """The bytes, read-only and without a copy. Raises ValueError after the end of the block."""
+    @property
+    def is_valid(self) -> bool:
+        """Whether all that was read until now is the block.
+
+        False for good when it was evicted, removed or replaced, or its epoch is over. The memory of
+        a server that has ended stays as it was.
+        """
+    @property
+    def is_shared(self) -> bool:
+        """Whether the memory is the server's; else it is a copy, which is always valid."""
+    @property
+    def info(self) -> StagedBlock:
+        """What is known of the block."""

@@ -4,6 +4,7 @@ use barograph_client::ClientError;
 use barograph_client::publish::PublishError;
 use barograph_model::{SqlFault, SqlFaultKind};
 use barograph_progressive::ProgressiveError;
+use barograph_staging::FaultCode;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -52,6 +53,19 @@ create_exception!(
     "No reading of the packed array is within the error bound. `best` is the same measure of the best one."
 );
 
+create_exception!(
+    barograph,
+    StagingError,
+    Error,
+    "An operation of staging has failed. `code` is its kind; `number` belongs to the kind."
+);
+create_exception!(
+    barograph,
+    BlockNotFoundError,
+    StagingError,
+    "There is no such block."
+);
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("Error", py.get_type::<Error>())?;
@@ -64,7 +78,22 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("UnknownNodeError", py.get_type::<UnknownNodeError>())?;
     module.add("QueryError", py.get_type::<QueryError>())?;
     module.add("DamagedArrayError", py.get_type::<DamagedArrayError>())?;
-    module.add("OutOfReachError", py.get_type::<OutOfReachError>())
+    module.add("OutOfReachError", py.get_type::<OutOfReachError>())?;
+    module.add("StagingError", py.get_type::<StagingError>())?;
+    module.add("BlockNotFoundError", py.get_type::<BlockNotFoundError>())
+}
+
+pub(crate) fn from_staging(py: Python<'_>, error: &barograph_staging::StagingError) -> PyErr {
+    let text = error.to_string();
+    let Some(code) = error.code() else {
+        return PyValueError::new_err(text);
+    };
+    let raised = match code {
+        FaultCode::NotFound => BlockNotFoundError::new_err(text),
+        _ => StagingError::new_err(text),
+    };
+    let raised = with(py, raised, "code", code.as_str());
+    with(py, raised, "number", error.number())
 }
 
 pub(crate) fn from_client(py: Python<'_>, error: ClientError) -> PyErr {

@@ -1,7 +1,8 @@
 """A run directory with living streams for every test, and real agents for those that publish.
 
 `BARO_DEMO` is the path of the client's example `demo_run_dir` (`cargo build -p barograph-client --example
-demo_run_dir`), `BARO_BIN` that of `baro`.
+demo_run_dir`), `BARO_STAGE_SERVER` that of the example `stage_server` of staging, `BARO_BIN` that
+of `baro`.
 """
 
 from __future__ import annotations
@@ -124,6 +125,47 @@ class Agent:
         return "barograph ready: " in said
 
 
+class StageServer:
+    """A server of staging with 16 MiB of memory and a tier of files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "stage.sock"
+        self._tier = folder / "tier"
+        self._tier.mkdir()
+        self._process: subprocess.Popen[str] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Starts it, and waits until it serves."""
+        self._process = subprocess.Popen(
+            [os.environ["BARO_STAGE_SERVER"], self.socket, str(16 << 20), self._tier],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answer("ready")
+
+    def tell(self, command: str, answer: str) -> None:
+        """Gives it a command, and waits until it is done."""
+        assert self._process and self._process.stdin
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        self._answer(answer)
+
+    def stop(self) -> None:
+        """Stops it in order, if it runs."""
+        if self._process:
+            assert self._process.stdin and self._process.stdout
+            self._process.stdin.close()
+            self._process.wait(timeout=120)
+            self._process.stdout.close()
+            self._process = None
+
+    def _answer(self, expected: str) -> None:
+        assert self._process and self._process.stdout
+        assert self._process.stdout.readline().strip() == expected
+
+
 def eventually(holds: Callable[[], object], what: str) -> None:
     """Waits until the condition holds: long, because machines are shared."""
     until = time.monotonic() + 30
@@ -149,6 +191,13 @@ def late_agent(tmp_path: Path) -> Iterator[Agent]:
     agent = Agent(tmp_path)
     yield agent
     agent.stop()
+
+
+@pytest.fixture
+def stage_server(tmp_path: Path) -> Iterator[StageServer]:
+    server = StageServer(tmp_path)
+    yield server
+    server.stop()
 
 
 @pytest.fixture

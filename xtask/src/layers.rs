@@ -56,7 +56,11 @@ const ROWS: &[Row] = &[
         ],
     ),
     // The stream is used only by its tests, which read the values that C programs put.
-    row("libbaro", &["model", "stream", "client", "progressive"]),
+    // Blocks are put and read by the program itself, so the client of staging is in it.
+    row(
+        "libbaro",
+        &["model", "stream", "client", "progressive", "staging"],
+    ),
     // Other protocols, parsed into points: the server receives them, the intake takes them in.
     row("bridge", &["model", "stream"]),
     row("server", &["model", "stream", "bridge", "testing"]),
@@ -124,7 +128,7 @@ const ROWS: &[Row] = &[
             "staging",
         ],
     ),
-    row("python", &["model", "client", "progressive"]),
+    row("python", &["model", "client", "progressive", "staging"]),
     row("sqlite", &["query"]),
     row(
         "bench",

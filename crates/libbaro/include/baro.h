@@ -22,9 +22,10 @@
  * the child publishes through a file of its own. After vfork() the child shares its parent's memory
  * and must not publish: its puts would go into its parent's ring and count as its parent's.
  *
- * Between calls the library keeps no descriptor open. It installs a handler for SIGBUS, which
- * passes on every fault that is not in the library's own file; a handler that the program installs
- * later replaces it.
+ * Between calls the library keeps no descriptor open, except for the connections of a client of
+ * staging (baro_stage_open), which the program may close as well. It installs a handler for SIGBUS,
+ * which passes on every fault that is not in the library's own file; a handler that the program
+ * installs later replaces it.
  *
  * The ABI is stable within BARO_VERSION_MAJOR: a program that was built with an older header of the
  * same major version runs with a newer library. Apache-2.0. */
@@ -39,7 +40,7 @@ extern "C" {
 #endif
 
 #define BARO_VERSION_MAJOR 1
-#define BARO_VERSION_MINOR 10
+#define BARO_VERSION_MINOR 11
 
 /* The library's version: major << 16 | minor. */
 uint32_t baro_version(void);
@@ -56,7 +57,10 @@ uint32_t baro_version(void);
 #define BARO_E_BUSY -7     /* in use by another thread, or the agent is busy: try again later */
 #define BARO_E_TOO_LONG -8 /* a put that is longer than its value may be (since 1.4) */
 #define BARO_E_INTERNAL -9 /* a defect of barograph */
-#define BARO_E_DATA -10    /* a packed array cannot be read, or not as precisely (since 1.7) */
+#define BARO_E_DATA -10    /* a packed array cannot be read, or not as precisely (since 1.7); a
+                            * block of staging is damaged, or may be old (since 1.11) */
+#define BARO_E_UNREACHABLE -11 /* no server of staging can be reached, or too few (since 1.11) */
+#define BARO_E_FENCED -12      /* the epoch of the servers is over (since 1.11) */
 
 /* Returns the last error of this thread and its remedy; never null, at most 1,023 bytes. The text
  * is unchanged until three more errors have happened in the thread; its memory is valid as long as
@@ -411,7 +415,7 @@ int baro_knob_set_i64_at(const char *run_dir, const char *knob, const char *targ
 int baro_knob_set_bool_at(const char *run_dir, const char *knob, const char *target, int value, uint64_t at_frame,
                           uint64_t wait_ms, baro_fired_t *fired);
 
-/* ---- Where blocks go (since 1.10): advice of the agent by the state of this node's storage now
+/* ---- Where blocks go (since 1.11): advice of the agent by the state of this node's storage now
  *      (docs/guide/placement.md) ----
  *
  *   const char *targets[] = {"/nvme/cache", "/lustre/project"};
@@ -996,6 +1000,144 @@ int baro_array_step_f64(const baro_array_t *array, const baro_step_t *step, doub
                         uint32_t threads, baro_decision_t *decision);
 int baro_array_step_f32(const baro_array_t *array, const baro_step_t *step, float *values, size_t count,
                         uint32_t threads, baro_decision_t *decision);
+
+/* ---- Staging (since 1.11): blocks of bytes in the memory of nodes and in tiers that are faster
+ *      than the file system (docs/guide/staging-programs.md) ----
+ *
+ *   const char *servers[] = {"/run/user/1000/stage.sock"};
+ *   baro_stage_t *stage = baro_stage_open(servers, 1, NULL);
+ *   baro_stage_key_t key = BARO_STAGE_NUMBER("run7/pressure", 12);
+ *   baro_stage_put(stage, &key, field, field_bytes, NULL, NULL);
+ *   if (baro_stage_get(stage, &key, field, field_bytes, NULL) != BARO_OK)
+ *       fprintf(stderr, "%s\n", baro_error());
+ *
+ * A block has a key (a dataset, and in it a number or a name), a version, a checksum and 0 bytes to
+ * 1 GiB. Only the user who has put it sees it. No agent is needed.
+ *
+ * All functions may be called from any thread, several at a time, except those of one list. The
+ * library starts no thread. An operation takes timeout_ns at most, and the time that its data need
+ * at rate_min; servers that are gone are noticed at once. A signal does not end it. After fork()
+ * parent and child each go on, with connections of their own. Connections are closed by exec(); a
+ * program that closes all descriptors between two calls, and gives their numbers to other files,
+ * loses nothing by it: the library looks whether a descriptor is still its own. */
+typedef struct baro_stage baro_stage_t;
+typedef struct baro_stage_block baro_stage_block_t; /* a block in shared memory */
+typedef struct baro_stage_list baro_stage_list_t;   /* for one thread at a time */
+
+/* Settings of baro_stage_open. Start from BARO_STAGE_CONFIG_INIT; a field that is 0 or null means
+ * its default. */
+typedef struct {
+    size_t size;            /* of this struct */
+    uint64_t epoch;         /* of the list of servers, if somebody keeps a map of them */
+    uint32_t replicas;      /* servers that have each block (default: 1) */
+    int check;              /* 1: checks also the checksums of blocks that are read from memory of
+                             * this node, which takes about as long as the copy */
+    int accept_unconfirmed; /* 1: baro_stage_get takes blocks that may be older than ones that were
+                             * acknowledged, where no replica knows better */
+    uint32_t user;          /* over TCP: the number of the user (default: of this process) */
+    const void *token;      /* over TCP: the token of the user */
+    size_t token_bytes;
+    int64_t timeout_ns;     /* longest time of an operation, without its data (default: 10 s) */
+    uint64_t rate_min;      /* bytes/s that data need at least (default: 1 MiB/s) */
+} baro_stage_config_t;
+
+#define BARO_STAGE_CONFIG_INIT {sizeof(baro_stage_config_t), 0, 0, 0, 0, 0, NULL, 0, 0, 0}
+
+/* The key of a block. */
+typedef struct {
+    const char *dataset; /* 1 to 255 bytes of UTF-8, without control characters */
+    const void *name;    /* null: the block has a number */
+    size_t name_bytes;   /* of the name, 4,096 at most; 0: the name ends at its first zero byte */
+    uint64_t number;
+} baro_stage_key_t;
+
+#define BARO_STAGE_NUMBER(dataset, number) {dataset, NULL, 0, number}
+#define BARO_STAGE_NAME(dataset, name) {dataset, name, 0, 0}
+
+/* What is known of a block. */
+typedef struct {
+    uint64_t bytes;
+    uint64_t version;  /* versions of a key only grow */
+    uint64_t epoch;    /* of the servers when it was put */
+    uint32_t checksum; /* CRC-32 (IEEE) */
+    int is_confirmed;  /* 0 if it may be older than one that was acknowledged */
+    int is_dirty;      /* 1 while it is on no durable tier */
+} baro_stage_info_t;
+
+/* How a block is put. Start from BARO_STAGE_PUT_INIT; a field that is 0 means its default. */
+typedef struct {
+    size_t size;         /* of this struct */
+    uint64_t version;    /* default: the time in ns, or one more than that of the last put */
+    uint32_t acks;       /* servers that have to acknowledge it (default: all replicas) */
+    int durable;         /* 1: it is on a durable tier before it is acknowledged */
+    int64_t wait_ns;     /* longest wait for room on a server (default: 1 s; below 0: no wait) */
+    uint32_t refetch_us; /* time to have it again if it may be dropped (default: it must stay) */
+} baro_stage_put_options_t;
+
+#define BARO_STAGE_PUT_INIT {sizeof(baro_stage_put_options_t), 0, 0, 0, 0, 0}
+
+/* Opens a client of `count` servers; config may be null. A server is the absolute path of a unix
+ * socket ("/run/user/1000/stage.sock") or an address and a port ("10.0.0.3:7400"). Its number is
+ * its place in the list, or comes before it ("3=10.0.0.3:7400"): blocks are placed by it, so all
+ * clients have to give the same. Nothing is connected yet. Returns null on error. */
+baro_stage_t *baro_stage_open(const char *const *servers, size_t count, const baro_stage_config_t *config);
+/* Closes the client; blocks that are mapped, and lists, go on. */
+void baro_stage_close(baro_stage_t *stage);
+/* Sets the servers of a later epoch; those of an earlier one change nothing. An operation that is
+ * refused for its epoch waits for this, in another thread, until its timeout; it returns
+ * BARO_E_FENCED then. */
+int baro_stage_servers(baro_stage_t *stage, uint64_t epoch, const char *const *servers, size_t count);
+
+/* Puts a block on its replicas, and returns when they have answered. `data` is not kept. options
+ * and info may be null. BARO_E_REFUSED if a later version is stored, there is no room or this user
+ * may not; BARO_E_BUSY if there was no room in time; BARO_E_UNREACHABLE if fewer servers than
+ * demanded have acknowledged it: it may be on some of them. */
+int baro_stage_put(baro_stage_t *stage, const baro_stage_key_t *key, const void *data, size_t count,
+                   const baro_stage_put_options_t *options, baro_stage_info_t *info);
+/* Reads a block into memory of the caller with room for `room` bytes; info->bytes is its length.
+ * BARO_NOTHING if there is none. BARO_E_TOO_LONG if it is longer: info->bytes is what it needs
+ * (baro_stage_stat asks for that alone). BARO_E_UNREACHABLE at once if all its replicas are gone.
+ * BARO_E_UNKNOWN if it is not there but may have been lost, BARO_E_DATA if it is damaged everywhere
+ * or may be old. info may be null. After an error the memory may have been written to. */
+int baro_stage_get(baro_stage_t *stage, const baro_stage_key_t *key, void *memory, size_t room,
+                   baro_stage_info_t *info);
+/* Says what is known of a block. Returns as baro_stage_get. */
+int baro_stage_stat(baro_stage_t *stage, const baro_stage_key_t *key, baro_stage_info_t *info);
+/* Removes a block whose version is not above version_max (0: whatever it is). BARO_NOTHING if there
+ * is none; BARO_E_REFUSED if a later version is stored; BARO_E_UNREACHABLE if it could not be
+ * removed everywhere, so that it may come back. */
+int baro_stage_remove(baro_stage_t *stage, const baro_stage_key_t *key, uint64_t version_max);
+
+/* Finds a block in the memory that a server on this node shares, to be read there without a copy.
+ * BARO_NOTHING and null if it is not in such memory: baro_stage_get has it if it is elsewhere. */
+int baro_stage_map(baro_stage_t *stage, const baro_stage_key_t *key, baro_stage_block_t **block);
+/* The bytes of a block: readable until it is released, never writable. The server may give the
+ * memory to another block at any time, so what was read counts only if baro_stage_is_valid says so
+ * afterwards; decide nothing that could do harm before. info may be null. Null on error. */
+const void *baro_stage_block_data(const baro_stage_block_t *block, baro_stage_info_t *info);
+/* Whether all that was read of the block until now is the block: 1 or 0. 0 for good when it was
+ * evicted, removed or replaced, or its epoch is over. It makes no system call. The memory of a
+ * server that has ended stays as it was. */
+int baro_stage_is_valid(const baro_stage_block_t *block);
+/* Releases the memory: nobody may read it any more. */
+void baro_stage_release(baro_stage_block_t *block);
+
+/* A block of a list; valid, with its key, until the next call with its list. A name ends with a
+ * zero byte, which is not counted. */
+typedef struct {
+    baro_stage_key_t key;
+    baro_stage_info_t info;
+} baro_stage_entry_t;
+
+/* Lists this user's blocks in datasets whose names begin with `dataset` (null: all). If `name` is
+ * not empty: only blocks with names that begin with it. Sorted by dataset, number and name. Blocks
+ * that come or go meanwhile may be missing. The client may be closed before the list. Null on
+ * error. */
+baro_stage_list_t *baro_stage_list(const baro_stage_t *stage, const char *dataset, const char *name);
+/* Returns the next block. BARO_NOTHING and null behind the last one; BARO_E_UNREACHABLE if so many
+ * servers are gone that blocks could be missing. */
+int baro_stage_list_next(baro_stage_list_t *list, const baro_stage_entry_t **entry);
+void baro_stage_list_close(baro_stage_list_t *list);
 
 #ifdef __cplusplus
 }

@@ -19,6 +19,8 @@ pub(crate) const E_BUSY: c_int = -7;
 pub(crate) const E_TOO_LONG: c_int = -8;
 pub(crate) const E_INTERNAL: c_int = -9;
 pub(crate) const E_DATA: c_int = -10;
+pub(crate) const E_UNREACHABLE: c_int = -11;
+pub(crate) const E_FENCED: c_int = -12;
 
 /// Number of error texts that a thread keeps: a text that [`baro_error`] has returned is unchanged
 /// for one error fewer.

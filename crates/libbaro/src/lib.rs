@@ -27,11 +27,13 @@ mod put;
 mod query;
 mod read;
 mod server_maps;
+mod staging;
+mod staging_blocks;
 mod subscribe;
 
 /// The version of `baro.h` that this library implements: major in the upper half, minor in the
 /// lower. Within a major version, an older header works with a newer library.
-pub const VERSION: u32 = 1 << 16 | 10;
+pub const VERSION: u32 = 1 << 16 | 11;
 
 /// See `baro.h`.
 #[unsafe(no_mangle)]

@@ -18,5 +18,6 @@ mod maps;
 mod phases;
 mod programs;
 mod shim;
+mod staging;
 mod subscribe;
 mod turns;

@@ -5,9 +5,13 @@
 //! each block to its replicas itself; a read takes the first replica that has the block for
 //! certain, and repairs those before it that have not.
 
+mod address;
+mod buffer;
 mod config;
 mod connection;
+mod dial;
 mod get;
+mod guest;
 mod list;
 mod placement;
 mod pool;
@@ -20,9 +24,11 @@ use std::time::Duration;
 use barograph_model::Clock;
 
 pub use config::{
-    ClientConfig, ClientCounts, GetOptions, MappedCheck, PutOptions, PutReport, ServerAddress,
-    StagingMap,
+    ClientConfig, ClientCounts, GetOptions, MappedCheck, PutOptions, PutOrder, PutReport,
+    ServerAddress, StagingMap,
 };
+pub use guest::GuestClient;
+pub use list::ListCursor;
 pub use placement::{Placement, rendezvous};
 
 use crate::block::BlockInfo;

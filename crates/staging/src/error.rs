@@ -38,10 +38,12 @@ pub enum FaultCode {
     Unreachable = 13,
     /// Fewer servers have acknowledged a put or a deletion than were demanded.
     TooFew = 14,
+    /// The block is longer than the memory of its reader.
+    TooLong = 15,
 }
 
 /// All codes, by which a number of the protocol is found.
-const CODES: [FaultCode; 14] = [
+const CODES: [FaultCode; 15] = [
     FaultCode::NotFound,
     FaultCode::NotKnown,
     FaultCode::OldVersion,
@@ -56,9 +58,31 @@ const CODES: [FaultCode; 14] = [
     FaultCode::Stopping,
     FaultCode::Unreachable,
     FaultCode::TooFew,
+    FaultCode::TooLong,
 ];
 
 impl FaultCode {
+    /// The name of the kind, for programs: lower-case words, joined by `_`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::NotKnown => "not_known",
+            Self::OldVersion => "old_version",
+            Self::Corrupt => "corrupt",
+            Self::Unconfirmed => "unconfirmed",
+            Self::Fenced => "fenced",
+            Self::Full => "full",
+            Self::Busy => "busy",
+            Self::Denied => "denied",
+            Self::BadRequest => "bad_request",
+            Self::Disk => "disk",
+            Self::Stopping => "stopping",
+            Self::Unreachable => "unreachable",
+            Self::TooFew => "too_few",
+            Self::TooLong => "too_long",
+        }
+    }
+
     pub(crate) fn of_number(number: u16) -> Option<Self> {
         CODES.into_iter().find(|code| *code as u16 == number)
     }
@@ -73,7 +97,8 @@ pub enum StagingError {
         /// The kind.
         code: FaultCode,
         /// A number that belongs to the kind: the stored version of [`FaultCode::OldVersion`] and
-        /// [`FaultCode::Unconfirmed`], the fence of [`FaultCode::Fenced`]; 0 for others.
+        /// [`FaultCode::Unconfirmed`], the fence of [`FaultCode::Fenced`], the bytes of
+        /// [`FaultCode::TooLong`]; 0 for others.
         number: u64,
         /// What happened, for people.
         text: String,

@@ -16,7 +16,7 @@ mod tokens;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use barograph_control::ToldEpochs;
+pub use barograph_control::ToldEpochs;
 
 pub use config::{ServerConfig, TcpReach, UserFilter};
 

@@ -3,10 +3,10 @@
 //! Sockets block for short times only (`SLICE`), after which the time is looked at: a peer that
 //! sends one byte now and then gains nothing.
 
-use std::io::{self, IoSlice, Read as _, Write as _};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use barograph_model::Clock;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
 use thiserror::Error;
 
@@ -80,24 +80,52 @@ impl Socket {
         };
     }
 
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(socket) => socket.read(bytes),
-            Self::Tcp(socket) => socket.read(bytes),
-        }
+    /// What the kernel knows the socket by; that of another file if the number of the descriptor
+    /// has become that of another one.
+    fn identity(&self) -> io::Result<FileIdentity> {
+        let stat = rustix::fs::fstat(self)?;
+        Ok((stat.st_dev, stat.st_ino))
     }
 
+    /// Leaves the number of the descriptor open: it is somebody else's.
+    fn leave(self) {
+        let _ = match self {
+            Self::Unix(socket) => socket.into_raw_fd(),
+            Self::Tcp(socket) => socket.into_raw_fd(),
+        };
+    }
+
+    // Calls for sockets alone: a file that has got the number of a socket gives and takes nothing.
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let (received, _) = recv(self, bytes, RecvFlags::empty())?;
+        Ok(received)
+    }
+
+    /// Without a signal if the peer has gone, since programs of strangers have this code in them.
     fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut nothing = SendAncillaryBuffer::default();
+        Ok(sendmsg(self, slices, &mut nothing, SendFlags::NOSIGNAL)?)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Unix(socket) => socket.write_vectored(slices),
-            Self::Tcp(socket) => socket.write_vectored(slices),
+            Self::Unix(socket) => socket.as_fd(),
+            Self::Tcp(socket) => socket.as_fd(),
         }
     }
 }
 
+/// The device and inode of a file.
+type FileIdentity = (u64, u64);
+
 /// Frames over a socket.
 pub(crate) struct FrameStream {
-    socket: Socket,
+    /// `None` when it ends.
+    socket: Option<Socket>,
+    /// That of the socket, if the program around it may close its descriptor.
+    identity: Option<FileIdentity>,
     clock: Arc<dyn Clock>,
     /// What was received and is not yet taken: from `start` to `end`.
     buffer: Box<[u8]>,
@@ -109,7 +137,8 @@ impl FrameStream {
     pub(crate) fn new(socket: Socket, clock: Arc<dyn Clock>) -> io::Result<Self> {
         socket.set_up()?;
         Ok(Self {
-            socket,
+            socket: Some(socket),
+            identity: None,
             clock,
             buffer: vec![0; HEAD_BYTES + FRAME_BYTES_MAX].into_boxed_slice(),
             start: 0,
@@ -117,8 +146,26 @@ impl FrameStream {
         })
     }
 
+    /// Frames over a socket in a program that may close any descriptor: it is closed at the end if
+    /// it is still this socket.
+    pub(crate) fn of_guest(socket: Socket, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        let identity = socket.identity()?;
+        let mut frames = Self::new(socket, clock)?;
+        frames.identity = Some(identity);
+        Ok(frames)
+    }
+
+    /// Whether the descriptor is still that of the socket.
+    pub(crate) fn has_socket(&self) -> bool {
+        let is_it = |socket: &Socket| {
+            let expected = self.identity;
+            expected.is_none_or(|expected| socket.identity().is_ok_and(|it| it == expected))
+        };
+        self.socket.as_ref().is_some_and(is_it)
+    }
+
     pub(crate) fn is_unix(&self) -> bool {
-        matches!(self.socket, Socket::Unix(_))
+        matches!(self.socket, Some(Socket::Unix(_)))
     }
 
     /// Waits for the first byte of a frame, until a time.
@@ -187,10 +234,8 @@ impl FrameStream {
         until_ns: i64,
     ) -> Result<(), TransportFault> {
         while !first.is_empty() || !second.is_empty() {
-            let sent = match self
-                .socket
-                .write(&[IoSlice::new(first), IoSlice::new(second)])
-            {
+            let socket = self.socket.as_mut().ok_or(TransportFault::Closed)?;
+            let sent = match socket.write(&[IoSlice::new(first), IoSlice::new(second)]) {
                 Ok(0) => return Err(TransportFault::Closed),
                 Ok(sent) => sent,
                 Err(error) if is_passing(&error) => 0,
@@ -213,7 +258,7 @@ impl FrameStream {
         descriptor: BorrowedFd<'_>,
         until_ns: i64,
     ) -> Result<(), TransportFault> {
-        let Socket::Unix(socket) = &self.socket else {
+        let Some(Socket::Unix(socket)) = &self.socket else {
             return self.send(bytes, until_ns);
         };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -284,8 +329,9 @@ impl FrameStream {
         mut read: impl FnMut(&mut Socket, &mut [u8]) -> io::Result<usize>,
         until_ns: i64,
     ) -> Result<usize, TransportFault> {
+        let socket = self.socket.as_mut().ok_or(TransportFault::Closed)?;
         loop {
-            match read(&mut self.socket, &mut self.buffer) {
+            match read(socket, &mut self.buffer) {
                 Ok(0) => return Err(TransportFault::Closed),
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if is_passing(&error) => {
@@ -295,6 +341,17 @@ impl FrameStream {
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+}
+
+impl Drop for FrameStream {
+    fn drop(&mut self) {
+        if self.identity.is_some()
+            && !self.has_socket()
+            && let Some(socket) = self.socket.take()
+        {
+            socket.leave();
         }
     }
 }

@@ -57,6 +57,19 @@ static void nulls(void)
     CHECK(baro_map_serve_begin(NULL, 0, NULL) == BARO_E_ARGUMENT);
     baro_server_map_close(NULL);
     baro_map_server_close(NULL);
+    baro_stage_info_t info;
+    baro_stage_block_t *block;
+    const baro_stage_entry_t *entry;
+    CHECK(baro_stage_open(NULL, 1, NULL) == NULL && baro_stage_servers(NULL, 1, NULL, 0) < 0);
+    CHECK(baro_stage_put(NULL, NULL, NULL, 1, NULL, NULL) == BARO_E_ARGUMENT);
+    CHECK(baro_stage_get(NULL, NULL, NULL, 1, &info) == BARO_E_ARGUMENT && info.bytes == 0);
+    CHECK(baro_stage_stat(NULL, NULL, NULL) < 0 && baro_stage_remove(NULL, NULL, 0) < 0);
+    CHECK(baro_stage_map(NULL, NULL, &block) < 0 && block == NULL && baro_stage_map(NULL, NULL, NULL) < 0);
+    CHECK(baro_stage_block_data(NULL, &info) == NULL && baro_stage_is_valid(NULL) == 0);
+    CHECK(baro_stage_list(NULL, "a", NULL) == NULL && baro_stage_list_next(NULL, &entry) < 0 && entry == NULL);
+    baro_stage_release(NULL);
+    baro_stage_list_close(NULL);
+    baro_stage_close(NULL);
     CHECK(baro_node_open("/nowhere") == NULL);
     CHECK(strstr(baro_error(), "/nowhere") != NULL);
 }

@@ -48,6 +48,16 @@ pub enum MappedCheck {
     Generation,
 }
 
+/// The order in which the replicas of a block are sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutOrder {
+    /// All at once, by threads that end with the put.
+    AtOnce,
+    /// One after the other, by the thread of the caller: a program gets no threads and its signals
+    /// no other receivers.
+    InTurn,
+}
+
 /// A client.
 #[derive(Clone)]
 pub struct ClientConfig {
@@ -73,6 +83,8 @@ pub struct ClientConfig {
     pub idle_connections_max: usize,
     /// How blocks are checked that were read from shared memory; `None` to use sockets alone.
     pub mapped: Option<MappedCheck>,
+    /// The order in which replicas are sent a block.
+    pub put_order: PutOrder,
 }
 
 impl Default for ClientConfig {
@@ -88,6 +100,7 @@ impl Default for ClientConfig {
             tries: TRIES_DEFAULT,
             idle_connections_max: IDLE_CONNECTIONS_DEFAULT,
             mapped: Some(MappedCheck::Generation),
+            put_order: PutOrder::AtOnce,
         }
     }
 }

@@ -1,19 +1,18 @@
 //! One connection to a server.
 
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
 
 use barograph_model::Clock;
 
+use super::buffer::BlockBuffer;
 use super::config::{ClientConfig, ServerAddress};
+use super::dial::dial;
 use super::nonsense;
 use crate::block::BlockInfo;
 use crate::error::{FaultCode, StagingError};
 use crate::memory::{ArenaLayout, BlockPlace, MappedArena, MappedBlock};
 use crate::store::PutHead;
-use crate::transport::{FrameStream, Socket, TransportFault};
+use crate::transport::{FrameStream, TransportFault};
 use crate::wire::{Answer, CHUNK_BYTES_MAX, EAGER_BYTES_MAX, Hello, MemoryPlace, Request};
 
 /// Bytes that are checked while they are in the processor's cache.
@@ -42,19 +41,12 @@ impl Connection {
         clock: &Arc<dyn Clock>,
         until_ns: i64,
     ) -> Result<Self, StagingError> {
-        let left_ns = until_ns.saturating_sub(clock.monotonic_ns()).max(1);
-        let time = Duration::from_nanos(left_ns.unsigned_abs());
-        let (socket, wants_memory) = match address {
-            ServerAddress::Unix(path) => (
-                UnixStream::connect(path).map(Socket::Unix),
-                config.mapped.is_some(),
-            ),
-            ServerAddress::Tcp(address) => {
-                let socket = TcpStream::connect_timeout(address, time);
-                (socket.map(Socket::Tcp), false)
-            }
+        let wants_memory = match address {
+            ServerAddress::Unix(_) => config.mapped.is_some(),
+            ServerAddress::Tcp(_) => false,
         };
-        let frames = socket.and_then(|socket| FrameStream::new(socket, Arc::clone(clock)));
+        let socket = dial(address, &**clock, until_ns);
+        let frames = socket.and_then(|socket| FrameStream::of_guest(socket, Arc::clone(clock)));
         let mut connection = Self {
             frames: frames.map_err(|error| unreachable(address, &error))?,
             memory: None,
@@ -77,6 +69,11 @@ impl Connection {
             self.memory = MappedArena::new(file, ArenaLayout { bytes, slots }).ok();
         }
         Ok(())
+    }
+
+    /// Whether the program around the client has left the connection as it was.
+    pub(super) fn has_socket(&self) -> bool {
+        self.frames.has_socket()
     }
 
     /// Whether blocks may be read from the memory of the server.
@@ -130,7 +127,7 @@ impl Connection {
         &mut self,
         request: &Request,
         epoch: u64,
-        out: &mut Vec<u8>,
+        out: &mut BlockBuffer<'_>,
         until_ns: i64,
         data_until: impl FnOnce(u64) -> i64,
     ) -> Result<Got, StagingError> {
@@ -162,13 +159,11 @@ impl Connection {
         &mut self,
         info: &BlockInfo,
         bytes: u64,
-        out: &mut Vec<u8>,
+        out: &mut BlockBuffer<'_>,
         until_ns: i64,
     ) -> Result<(), StagingError> {
-        let length = usize::try_from(bytes).map_err(|_| nonsense())?;
-        out.resize(length, 0);
         let mut hasher = crc32fast::Hasher::new();
-        let mut rest = &mut out[..];
+        let mut rest = out.room(bytes)?;
         while !rest.is_empty() {
             let head = self.frames.head(until_ns).map_err(lost)?;
             if !head.is_data() {
@@ -218,6 +213,8 @@ impl Connection {
                 FaultCode::Unreachable,
                 FaultCode::BadRequest,
                 FaultCode::Disk,
+                // What follows has no place to go.
+                FaultCode::TooLong,
             ];
             error.code().is_some_and(|code| !ends.contains(&code))
         };

@@ -1,5 +1,6 @@
 //! Reads: from the first replica that has the block for certain; the others are repaired.
 
+use super::buffer::BlockBuffer;
 use super::config::{GetOptions, MappedCheck, StagingMap};
 use super::connection::Got;
 use super::{StagingClient, is_later, no_servers};
@@ -60,6 +61,31 @@ impl StagingClient {
         out: &mut Vec<u8>,
         options: &GetOptions,
     ) -> Result<BlockInfo, StagingError> {
+        self.get_whole(key, &mut BlockBuffer::Growing(out), options)
+    }
+
+    /// Reads a block into memory of the caller, of which it takes the beginning. After an error the
+    /// memory may have been written to.
+    ///
+    /// # Errors
+    ///
+    /// As for [`StagingClient::get`]; [`FaultCode::TooLong`] if the block is longer than the
+    /// memory, with its bytes as [`StagingError::number`].
+    pub fn get_to(
+        &self,
+        key: &BlockKey,
+        memory: &mut [u8],
+        options: &GetOptions,
+    ) -> Result<BlockInfo, StagingError> {
+        self.get_whole(key, &mut BlockBuffer::fixed(memory), options)
+    }
+
+    fn get_whole(
+        &self,
+        key: &BlockKey,
+        out: &mut BlockBuffer<'_>,
+        options: &GetOptions,
+    ) -> Result<BlockInfo, StagingError> {
         let accept_unconfirmed = options.accept_unconfirmed;
         let wanted = Wanted {
             key,
@@ -89,7 +115,8 @@ impl StagingClient {
             bytes,
             accept_unconfirmed: false,
         };
-        self.in_epoch(|map| self.get_in(map, &wanted, out))
+        let mut out = BlockBuffer::Growing(out);
+        self.in_epoch(|map| self.get_in(map, &wanted, &mut out))
     }
 
     /// A block in the memory of a server on this node, to be read there; `None` if no replica has
@@ -108,7 +135,8 @@ impl StagingClient {
         self.in_epoch(|map| {
             let mut last = None;
             for server in self.replicas(key, map) {
-                match self.ask(map, server, &wanted, GetForm::Place, &mut Vec::new()) {
+                let mut nothing = BlockBuffer::fixed(&mut []);
+                match self.ask(map, server, &wanted, GetForm::Place, &mut nothing) {
                     Ok(Got::Mapped(block)) => return Ok(Some(block)),
                     Ok(Got::Bytes(_)) => {}
                     Err(error) if is_later(&error, map.epoch) => return Err(error),
@@ -123,7 +151,7 @@ impl StagingClient {
         &self,
         map: &StagingMap,
         wanted: &Wanted<'_>,
-        out: &mut Vec<u8>,
+        out: &mut BlockBuffer<'_>,
     ) -> Result<BlockInfo, StagingError> {
         let order = self.order(wanted.key, map);
         let replicas = self.config.replicas.max(1).min(order.len());
@@ -139,10 +167,11 @@ impl StagingClient {
                     if place >= replicas {
                         self.counted().found_elsewhere += 1;
                     }
-                    self.repair(map, &lacking.to_repair, wanted, &info, out);
+                    self.repair(map, &lacking.to_repair, wanted, &info, out.bytes());
                     return Ok(info);
                 }
                 Err(error) if is_later(&error, map.epoch) => return Err(error),
+                Err(error) if error.code() == Some(FaultCode::TooLong) => return Err(error),
                 Err(error) => lacking.take(*server, place < replicas, error),
             }
         }
@@ -162,7 +191,7 @@ impl StagingClient {
         map: &StagingMap,
         server: u64,
         wanted: &Wanted<'_>,
-        out: &mut Vec<u8>,
+        out: &mut BlockBuffer<'_>,
     ) -> Result<BlockInfo, StagingError> {
         let certain = Wanted {
             accept_unconfirmed: false,
@@ -188,7 +217,7 @@ impl StagingClient {
         map: &StagingMap,
         server: u64,
         wanted: &Wanted<'_>,
-        out: &mut Vec<u8>,
+        out: &mut BlockBuffer<'_>,
     ) -> Result<BlockInfo, StagingError> {
         match self.ask(map, server, wanted, GetForm::Bytes, out)? {
             Got::Bytes(info) => {
@@ -205,7 +234,7 @@ impl StagingClient {
         server: u64,
         wanted: &Wanted<'_>,
         form: GetForm,
-        out: &mut Vec<u8>,
+        out: &mut BlockBuffer<'_>,
     ) -> Result<Got, StagingError> {
         let epoch = map.epoch;
         let got = self.on_server(map, server, 0, |connection, until_ns| {
@@ -238,7 +267,7 @@ impl StagingClient {
         &self,
         block: &MappedBlock,
         wanted: &Wanted<'_>,
-        out: &mut Vec<u8>,
+        out: &mut BlockBuffer<'_>,
     ) -> Option<Result<(), StagingError>> {
         let all = block.info().bytes;
         if wanted.from > all {
@@ -246,7 +275,10 @@ impl StagingClient {
             return Some(Err(StagingError::fault(FaultCode::BadRequest, text)));
         }
         let bytes = wanted.bytes.min(all - wanted.from);
-        out.resize(bytes as usize, 0);
+        let out = match out.room(bytes) {
+            Ok(out) => out,
+            Err(error) => return Some(Err(error)),
+        };
         block.copy_into(wanted.from as usize, out)?;
         let is_checked = self.config.mapped == Some(MappedCheck::Checksum) && bytes == all;
         if is_checked && checksum(out) != block.info().checksum {

@@ -1,6 +1,7 @@
 //! Lists over all servers.
 
 use std::collections::BTreeMap;
+use std::vec;
 
 use super::{StagingClient, is_later, nonsense};
 use crate::block::BlockInfo;
@@ -55,5 +56,46 @@ impl StagingClient {
             let blocks = blocks.into_iter().collect();
             Ok(ListPage { blocks, next })
         })
+    }
+}
+
+/// A list that is fetched page by page while it is read.
+#[derive(Debug, Default)]
+pub struct ListCursor {
+    query: ListQuery,
+    page: vec::IntoIter<(BlockKey, BlockInfo)>,
+    is_last: bool,
+}
+
+impl ListCursor {
+    /// A cursor before the first block of a list.
+    pub fn new(query: ListQuery) -> Self {
+        Self {
+            query,
+            ..Self::default()
+        }
+    }
+
+    /// The next block; `None` behind the last one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`StagingClient::list`]; the next call tries the same page again.
+    pub fn next(
+        &mut self,
+        client: &StagingClient,
+    ) -> Result<Option<(BlockKey, BlockInfo)>, StagingError> {
+        loop {
+            if let Some(block) = self.page.next() {
+                return Ok(Some(block));
+            }
+            if self.is_last {
+                return Ok(None);
+            }
+            let page = client.list(&self.query)?;
+            self.page = page.blocks.into_iter();
+            self.is_last = page.next.is_none();
+            self.query.after = page.next.or(self.query.after.take());
+        }
     }
 }

@@ -28,7 +28,17 @@ impl Pool {
     fn take(&self, server: u64, address: &ServerAddress) -> Option<Connection> {
         let mut idle = self.lock();
         let idle = idle.get_mut(&server).filter(|it| it.address == *address);
-        idle?.connections.pop()
+        let connections = &mut idle?.connections;
+        // The program around the client may have closed descriptors that are not its own.
+        std::iter::from_fn(|| connections.pop()).find(Connection::has_socket)
+    }
+
+    /// Closes this process's copies of the connections of the process that it was forked from. They
+    /// stay open if a thread of that one was about to take one: nobody unlocks them here.
+    pub(super) fn abandon(&self) {
+        if let Ok(mut idle) = self.0.try_lock() {
+            idle.clear();
+        }
     }
 
     fn give(&self, server: u64, address: &ServerAddress, connection: Connection, max: usize) {

@@ -3,7 +3,7 @@
 use barograph_model::NS_PER_S;
 
 use super::StagingClient;
-use super::config::{PutOptions, PutReport, StagingMap};
+use super::config::{PutOptions, PutOrder, PutReport, StagingMap};
 use super::{is_later, no_servers};
 use crate::BLOCK_BYTES_MAX;
 use crate::block::{BlockInfo, checksum};
@@ -12,7 +12,7 @@ use crate::key::BlockKey;
 use crate::store::PutHead;
 
 impl StagingClient {
-    /// Puts a block on its replicas, all at once. Returns when all have answered.
+    /// Puts a block on its replicas. Returns when all have answered.
     ///
     /// # Errors
     ///
@@ -66,8 +66,10 @@ impl StagingClient {
             Ok(info) => report.acknowledged.push((server, info)),
             Err(error) => report.failed.push((server, error)),
         };
-        if let [server] = servers {
-            take(*server, self.put_one(map, *server, head, bytes));
+        if servers.len() == 1 || self.config.put_order == PutOrder::InTurn {
+            for server in servers {
+                take(*server, self.put_one(map, *server, head, bytes));
+            }
             return report;
         }
         std::thread::scope(|scope| {

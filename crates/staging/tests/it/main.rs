@@ -9,6 +9,7 @@
 mod common;
 mod disk;
 mod epochs;
+mod guest;
 mod hostile;
 mod kill;
 mod replicas;
