@@ -159,16 +159,20 @@ def test_raw_samples_go_when_they_are_old_and_tiers_stay(start: Start) -> None:
 
 def test_the_bound_of_bytes_holds(start: Start) -> None:
     bytes_max = 1 << 20
-    config = f"[archive]\nbytes_max = {bytes_max}\n{SMALL}"
+    config = f"[archive]\nbytes_max = {bytes_max}\nbuffer_bytes_max = 65536\n{SMALL}"
     agent = start(config=config + QUICK.replace("200", "10"))
-    shed = eventually(lambda: document(agent)["losses"]["shed_samples"], "the oldest is shed", seconds=120)
-    assert shed > 0
-    # What is written before the sealer looks again comes on top, and on a busy machine it looks
-    # late: the bound is exceeded, and then it is near again.
-    for _ in range(3):
+    shed = 0
+
+    def more_is_shed() -> bool:
+        # On a busy machine the sealer may be slower than the writer of the log for any time. Then
+        # the writer waits at a quarter beyond the bound. On top come the segment that is open, a
+        # batch, which is at most the buffer, and the files that are made of one segment.
+        assert agent.ask("archive", "ls")["bytes"] <= 2 * bytes_max
+        return document(agent)["losses"]["shed_samples"] > shed
+
+    for _ in range(4):
+        eventually(more_is_shed, "the oldest is shed", seconds=120)
         shed = document(agent)["losses"]["shed_samples"]
-        eventually(lambda: document(agent)["losses"]["shed_samples"] > shed, "more is shed", seconds=60)
-        eventually(lambda: agent.ask("archive", "ls")["bytes"] <= 4 * bytes_max, "near the bound", seconds=60)
     # As soon as less is written than the sealer can seal, it holds.
     agent.stop()
     agent.config.write_text(config)

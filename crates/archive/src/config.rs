@@ -34,7 +34,8 @@ pub struct ArchiveConfig {
     pub segment_ns_max: i64,
     /// Most bytes that wait for the writer; samples beyond that are lost and counted.
     pub buffer_bytes_max: usize,
-    /// Most bytes of all files of this node; beyond that the oldest files are deleted.
+    /// Most bytes of all files of this node; beyond that the oldest files are deleted. While the
+    /// sealer is late there may be a quarter more, or four log segments if these are more.
     pub bytes_max: u64,
     /// Most bytes of the descriptions of all series: whoever may publish can create series, and all
     /// of them are kept in memory. Beyond that the oldest history is deleted, with the series that
@@ -91,6 +92,13 @@ impl Default for KeepConfig {
 }
 
 impl ArchiveConfig {
+    /// Returns how many bytes closed files may have beyond `bytes_max` while the sealer is late.
+    /// From half of it on the sealer deletes before it seals the next segment; beyond it the writer
+    /// of the log waits. The segment that is open then, and its last batch, come on top.
+    pub(crate) fn late_bytes_max(&self) -> u64 {
+        (self.bytes_max / 4).max(self.segment_bytes_max.saturating_mul(4))
+    }
+
     /// Returns the defaults for the archive of `node` in the directory `root`.
     pub fn new(root: impl Into<PathBuf>, node: impl Into<String>) -> Self {
         Self {

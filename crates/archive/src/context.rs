@@ -1,7 +1,7 @@
 //! Settings and file access of the sealer, for the modules that make and delete its files.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::{ArchiveConfig, ArchiveLayout, Storage};
 
@@ -12,6 +12,8 @@ pub(crate) struct SealerContext {
     pub(crate) storage: Arc<dyn Storage>,
     /// Set when the writer ends: unfinished files are abandoned.
     pub(crate) stop: Arc<AtomicBool>,
+    /// The last log segment that is not written any more, as the writer of the log tells it.
+    pub(crate) closed: Arc<AtomicU64>,
 }
 
 impl SealerContext {
@@ -25,6 +27,7 @@ impl SealerContext {
             config,
             storage,
             stop,
+            closed: Arc::default(),
         }
     }
 }

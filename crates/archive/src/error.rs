@@ -86,6 +86,15 @@ pub enum ArchiveError {
         /// The reason why it is refused, and the remedy.
         reason: String,
     },
+    /// The sealer is slower than the writer of the log, or does not run at all.
+    #[error(
+        "the archive has {bytes} bytes, far more than archive.bytes_max, since the disk or the machine \
+         is too slow for what is written"
+    )]
+    Late {
+        /// Bytes of the files that the sealer could delete.
+        bytes: u64,
+    },
     /// The reader's bound on buckets was reached.
     #[error(
         "there are more buckets than there is room for: ask for a shorter span, fewer series or a longer step"

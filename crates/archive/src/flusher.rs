@@ -80,6 +80,8 @@ pub(crate) struct Flusher {
     sealer: SyncSender<SealerMessage>,
     /// Status of the sealer.
     sealed: Arc<Mutex<SealStatus>>,
+    /// The last segment that is not written any more, for the sealer.
+    closed: Arc<AtomicU64>,
     /// The batch in hand: it is empty unless its commit failed.
     batch: JournalBatch,
     /// Number of attempts at this batch that failed.
@@ -114,6 +116,7 @@ pub(crate) struct FlusherParts {
     pub requests: Receiver<SealAllRequest>,
     pub sealer: SyncSender<SealerMessage>,
     pub sealed: Arc<Mutex<SealStatus>>,
+    pub closed: Arc<AtomicU64>,
 }
 
 /// The body of the flusher's thread: it waits until the next step is due or an input comes.
@@ -142,6 +145,7 @@ impl Flusher {
             is_owing: false,
             sealer: parts.sealer,
             sealed: parts.sealed,
+            closed: parts.closed,
             batch: JournalBatch::default(),
             attempts: 0,
             backoff_ns: 0,
@@ -165,7 +169,12 @@ impl Flusher {
         }
         let stop = self.take();
         let mut batch = std::mem::take(&mut self.batch);
-        let committed = self.commit(&mut batch);
+        // What waits at the end is written in any case.
+        let room = match stop || batch.is_empty() {
+            true => Ok(()),
+            false => self.check_room(),
+        };
+        let committed = room.and_then(|()| self.commit(&mut batch));
         self.batch = batch;
         match committed {
             Ok(()) => {
@@ -232,6 +241,27 @@ impl Flusher {
         state.stop
     }
 
+    /// Refuses to write while the sealer is so late that the archive is far beyond its bound. Only
+    /// files that the sealer can delete count: when it has deleted them, there is room.
+    fn check_room(&mut self) -> Result<(), ArchiveError> {
+        self.report();
+        let closed = self.writer.closed();
+        let (through, mut bytes) = {
+            let sealed = self.sealed.lock();
+            let sealed = sealed.unwrap_or_else(PoisonError::into_inner);
+            (sealed.through, sealed.bytes)
+        };
+        let logs = self.writer.unsealed(through);
+        for log in logs.take_while(|log| log.sequence <= closed) {
+            bytes = bytes.saturating_add(log.bytes);
+        }
+        let late_bytes_max = self.config.late_bytes_max();
+        match bytes > self.config.bytes_max.saturating_add(late_bytes_max) {
+            true => Err(ArchiveError::Late { bytes }),
+            false => Ok(()),
+        }
+    }
+
     fn commit(&mut self, batch: &mut JournalBatch) -> Result<(), ArchiveError> {
         if !batch.is_empty() {
             let committed = self.writer.commit(batch);
@@ -272,7 +302,10 @@ impl Flusher {
         };
         if first {
             tracing::error!("{trouble}");
-            // The sealer may delete old history, and so make room.
+        }
+        if first || matches!(error, ArchiveError::Late { .. }) {
+            // The sealer may delete old history, and so make room. After a failure of its own it
+            // waits for its next attempt, unless somebody calls it.
             let _ = self.sealer.try_send(SealerMessage::Seal(SealingRequest {
                 through: self.writer.closed(),
                 merge: false,
@@ -350,6 +383,7 @@ impl Flusher {
                 oldest = oldest.min(kept.span.from);
             }
         }
+        self.closed.store(self.writer.closed(), Ordering::Release);
         self.progress.log_bytes.store(bytes, Ordering::Relaxed);
         self.progress
             .oldest_ts
@@ -390,6 +424,7 @@ fn again(error: &ArchiveError) -> ArchiveError {
             path: path.clone(),
             source: io::Error::new(source.kind(), source.to_string()),
         },
+        ArchiveError::Late { bytes } => ArchiveError::Late { bytes: *bytes },
         _ => ArchiveError::Cancelled,
     }
 }

@@ -210,16 +210,18 @@ impl Keeper {
             let stop = Arc::clone(&keeper.stop);
             Copier::new(errands, target, config.root.clone(), stop)
         });
+        let stop = Arc::clone(&keeper.stop);
+        let context = SealerContext::new(config.clone(), Arc::clone(&storage), stop);
         let flusher = Flusher::new(FlusherParts {
             config: config.clone(),
             clock: Arc::clone(&clock),
             shared: Arc::clone(&keeper.journal.shared),
             progress,
             writer: LogWriter::new(
-                Arc::clone(&storage),
+                storage,
                 Arc::clone(&clock),
                 layout,
-                config.node.clone(),
+                config.node,
                 recovered.next,
                 recovered.kept,
                 recovered.marks,
@@ -227,8 +229,8 @@ impl Keeper {
             requests: requested,
             sealer: sealings,
             sealed: Arc::clone(&sealed),
+            closed: Arc::clone(&context.closed),
         });
-        let context = SealerContext::new(config, storage, Arc::clone(&keeper.stop));
         let sealer = Sealer::new(context, clock, manifest, sealed, keeper.errands.clone());
         let parts = KeeperParts {
             flusher,

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct ArchiveLosses {
     /// Samples that found the buffer full.
     pub overflow_samples: u64,
-    /// Samples whose write failed, that came while nothing could be written, or fit no stream.
+    /// Samples whose write failed, that came while nothing could be written (also since the archive
+    /// was far beyond its bound), or fit no stream.
     pub failed_samples: u64,
     /// Bytes of torn tails that were cut after crashes.
     pub torn_bytes: u64,

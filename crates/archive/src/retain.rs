@@ -3,6 +3,7 @@
 //! not deleted by age: only by size or for a full disk, and then it is counted as shed.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use barograph_model::Span;
 
@@ -68,6 +69,32 @@ impl Sealer {
         Ok(victims.parts.len() + victims.logs.len())
     }
 
+    /// Deletes what is too much before more is sealed, if it is so much that it cannot wait: else a
+    /// log that grows faster than it is sealed would have no bound.
+    pub(crate) fn relieve(&mut self) -> Result<(), ArchiveError> {
+        let logs = self.logs(u64::MAX)?;
+        self.tell_neighbours(&logs);
+        let config = &self.context.config;
+        let beyond = self.used(&logs).saturating_sub(config.bytes_max);
+        if beyond.max(self.short(0)) > config.late_bytes_max() / 2 {
+            self.retain(0)?;
+            self.tell();
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of all files.
+    fn used(&self, logs: &[LogFile]) -> u64 {
+        let logs = logs.iter().map(|log| log.bytes);
+        logs.fold(self.manifest.bytes(), u64::saturating_add)
+    }
+
+    /// Returns the last log segment that is not written any more. The writer of the log may have
+    /// closed it since the last order to seal.
+    fn closed(&self) -> u64 {
+        self.due.max(self.context.closed.load(Ordering::Acquire))
+    }
+
     /// Returns how many of the bytes that are missing on the file system this archive is to delete,
     /// or its part of what guests have too much, whichever is more.
     fn short(&self, missing: u64) -> u64 {
@@ -81,7 +108,8 @@ impl Sealer {
     /// Tells the neighbours how much this archive could delete: all but the segments that are still
     /// written.
     fn tell_neighbours(&self, logs: &[LogFile]) {
-        let logs = logs.iter().filter(|log| log.sequence <= self.due);
+        let closed = self.closed();
+        let logs = logs.iter().filter(|log| log.sequence <= closed);
         let logs = logs.fold(0u64, |sum, log| sum.saturating_add(log.bytes));
         let bytes = self.manifest.bytes().saturating_add(logs);
         self.place.tell(bytes, self.freed.bytes);
@@ -120,8 +148,7 @@ impl Sealer {
     /// if the time is unknown; neither are files that must be copied first.
     fn victims(&self, logs: &[LogFile], short: u64, now: Option<i64>) -> Victims {
         let config = &self.context.config;
-        let used = self.manifest.bytes() + logs.iter().map(|log| log.bytes).sum::<u64>();
-        let mut excess = used.saturating_sub(config.bytes_max).max(short);
+        let mut excess = self.used(logs).saturating_sub(config.bytes_max).max(short);
         let mut parts: Vec<(PartKey, FilePart)> =
             self.manifest.parts.iter().map(|(k, p)| (*k, *p)).collect();
         // A file is as old as its newest sample; within one hour, raw goes before the tiers that
@@ -149,7 +176,8 @@ impl Sealer {
         }
         let mut logs_gone = Vec::new();
         // Log segments are the last resort; those that are still written are not touched.
-        for log in logs.iter().filter(|log| log.sequence <= self.due) {
+        let closed = self.closed();
+        for log in logs.iter().filter(|log| log.sequence <= closed) {
             if excess == 0 {
                 break;
             }

@@ -41,7 +41,7 @@ const BACKOFF_NS_MAX: i64 = 600 * NS_PER_S;
 /// Status of the sealer; the writer's status contains it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SealStatus {
-    /// Segments up to this one are sealed.
+    /// Segments up to this one are sealed or gone.
     pub(crate) through: u64,
     /// Bytes of the Parquet files.
     pub(crate) bytes: u64,
@@ -100,6 +100,8 @@ pub(crate) struct Sealer {
     pub(crate) removal_tried: Option<PartKey>,
     /// The last log segment that may be sealed.
     pub(crate) due: u64,
+    /// Log segments up to this one do not exist any more, sealed or removed by other hands.
+    gone: u64,
     /// Whether the manifest on disk may differ from ours, after a failed commit.
     pub(crate) unsure: bool,
     /// Whether there may be files that the manifest does not list.
@@ -146,6 +148,7 @@ impl Sealer {
             copy_tried: None,
             removal_tried: None,
             due,
+            gone: due,
             unsure: false,
             sweep_due: true,
             newest: NewestSamples::default(),
@@ -232,12 +235,15 @@ impl Sealer {
         self.merge_next()
     }
 
-    /// Seals the segments that are due; if the disk is full, old history is deleted once.
+    /// Seals the segments that are due. If the disk is full, old history is deleted once; if the
+    /// archive is far beyond its bound, it is deleted before each sealing.
     fn seal_due(&mut self) -> Result<usize, ArchiveError> {
         loop {
             self.settle()?;
+            self.relieve()?;
             let logs = self.logs(self.due)?;
             let Some(batch) = self.batch(&logs) else {
+                self.gone = self.due;
                 return Ok(0);
             };
             match self.seal(batch) {
@@ -247,6 +253,7 @@ impl Sealer {
                 }
                 result => result?,
             }
+            self.tell();
         }
     }
 
@@ -450,13 +457,14 @@ impl Sealer {
 
     pub(crate) fn tell(&self) {
         let (waiting_copies, stale_copies) = self.waiting_copies();
-        let status = SealStatus {
+        let mut status = SealStatus {
             waiting_copies,
             stale_copies,
             trouble: self.work.trouble.clone(),
             copy_trouble: self.copying.trouble.clone(),
             ..status(&self.manifest, &self.taken)
         };
+        status.through = status.through.max(self.gone);
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 }

@@ -50,9 +50,11 @@ pub struct ArchiveConfig {
     /// Most bytes that wait for the disk, 65536 to 4294967296; samples beyond it are lost and
     /// counted.
     pub buffer_bytes_max: u64,
-    /// Most bytes of all files of this node, at least 1048576; the oldest are deleted first. What
-    /// applications publish may take as much again, in all scopes together: the largest scope loses
-    /// its oldest files first.
+    /// Most bytes of all files of this node, at least 1048576; the oldest are deleted first. While
+    /// files are written faster than the agent can seal and delete them, there may be a quarter
+    /// more, or four log segments if these are more, and the segment that is written; then samples
+    /// wait for the disk. What applications publish may take as much again, in all scopes together:
+    /// the largest scope loses its oldest files first.
     pub bytes_max: u64,
     /// Bytes of the file system that are left free: when there are fewer, the oldest history is
     /// deleted, that of applications before the node's own.

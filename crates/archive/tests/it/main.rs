@@ -6,6 +6,7 @@
 )]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod bound;
 mod crash;
 mod damage;
 #[path = "../exercise.rs"]

@@ -200,6 +200,11 @@ impl Full {
             ..Self::default()
         }
     }
+
+    /// Makes room for Parquet files.
+    pub(crate) fn allow_parquet(&self) {
+        self.parquet.store(true, Ordering::SeqCst);
+    }
 }
 
 impl Storage for Full {
