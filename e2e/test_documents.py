@@ -154,8 +154,11 @@ NOT_RUN: Listed = {
     },
     "site.md": {"SELECT node, max(time_mean)": LAKE, "spark-submit": LAKE},
     "staging.md": {
-        "baro stage serve": SERVERS,
-        "baro stage put results field field.npy": SERVERS,
+        "baro stage serve --memory": SERVERS,
+        "baro stage serve --map": SERVERS,
+        "baro stage serve --tcp": SERVERS,
+        "baro stage put results field field.npy --map": SERVERS,
+        "baro stage put results field field.npy --replicas": SERVERS,
         "baro control maps scratch": SERVERS,
     },
     "sql.md": {"cargo build": BUILDS, "SELECT baro_open(": EXTENSION, "SELECT baro_refresh(": EXTENSION},

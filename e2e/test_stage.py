@@ -429,13 +429,14 @@ def test_another_user_reads_no_block(public: Path, users: str) -> None:
         server.kill()
 
 
-def test_tcp_knows_users_by_tokens(serve: Callable[..., Server], tmp_path: Path) -> None:
+@pytest.mark.parametrize("reach", [("127.0.0.1:0",), ("0.0.0.0:0", "--network")], ids=["loopback", "network"])
+def test_tcp_knows_users_by_tokens(serve: Callable[..., Server], reach: tuple[str, ...], tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.mkdir()
     token = tokens / str(os.geteuid())
     token.write_text("0123456789abcdef0123456789abcdef\n")
     token.chmod(0o600)
-    server = serve("--tcp", "127.0.0.1:0", "--tokens", tokens)
+    server = serve("--tcp", *reach, "--tokens", tokens)
     way = ["--server", server.ready["tcp"]]
     done("put", "d", "x", *way, "--token-file", token, servers=[], input=b"over tcp")
     assert done("get", "d", "x", *way, "--token-file", token, servers=[]) == b"over tcp"
