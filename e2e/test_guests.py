@@ -138,6 +138,6 @@ def test_hostile_statements_of_one_user_leave_another_a_thread(reachable: Agent)
         over.set()
         for thread in threads:
             thread.join()
-    # Each call was answered in the end: by the bound of its work, by the limit of time, or since
-    # the user asks too much.
-    assert answers and all(status in (200, 422, 503) for status, _ in answers), answers
+    # Each call was answered in the end: by the bound of its work, by the limit of time of the
+    # statement or of the request, or since the user asks too much.
+    assert answers and all(status in (200, 408, 422, 503) for status, _ in answers), answers
