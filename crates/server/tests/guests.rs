@@ -74,25 +74,23 @@ fn slow_readers_hold_no_more_than_the_budget() {
 }
 
 #[test]
-fn readers_that_leave_give_back_memory_and_places_at_once() {
+fn readers_that_leave_give_back_their_memory_at_once() {
     let long = Duration::from_secs(3_600);
     let fixture = Fixture::with(|limits| {
         limits.memory_bytes_max = 32 << 20;
-        limits.large_answers_max = 8;
         // Nothing but the end of its connection ends an answer.
         limits.sql.time_ns_max = i64::MAX;
         limits.request_time_max = long;
         limits.stall_time_max = long;
     });
     let address = fixture.server().http_addr().unwrap();
+    // Some of them may be refused, when others hold all that one user may hold.
     let deafs: Vec<_> = (0..6).map(|_| deaf(tcp(address))).collect();
-    // They have all places and all memory of one user.
     until(|| fixture.server().memory_bytes() == 12 << 20);
-    let refused = fixture.ask(SQL, &[], b"large");
-    refused.expect_fault(503, "busy", "by one user");
+    let begun = fixture.sql.asked.lock().unwrap().len();
     drop(deafs);
     until(|| fixture.server().memory_bytes() == 0);
-    until(|| fixture.sql.cut.load(Ordering::SeqCst) == 6);
+    until(|| fixture.sql.cut.load(Ordering::SeqCst) == begun);
     let answer = fixture.ask(SQL, &[], b"large");
     assert_eq!(answer.status, 200);
     assert!(answer.body.len() > LARGE_BYTES);
