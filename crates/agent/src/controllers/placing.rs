@@ -18,8 +18,8 @@ use barograph_client::StorageTarget;
 use barograph_control::{DecisionOutcome, DecisionValue};
 use barograph_model::{ControlFault, ControlFaultKind, NS_PER_S, RequestSender};
 use barograph_placement::{
-    BlockRequest, IoDirection, PlaceConfig, PlaceRequest, PlacementLedger, STALENESS_S_DEFAULT,
-    TargetState, advise_place,
+    BlockRequest, PlaceConfig, PlaceRequest, PlacementLedger, STALENESS_S_DEFAULT, TargetState,
+    advise_place,
 };
 use serde_json::{Value as Json, json};
 
@@ -107,11 +107,9 @@ impl ControlShared {
                 ..advice
             },
         };
-        if request.direction == IoDirection::Write {
-            for (target, bytes) in told.bytes_of_targets() {
-                let storage = told.candidate(target).map_or(target, Candidate::storage);
-                ledger.placed(now_ns, storage, bytes);
-            }
+        for (target, bytes) in told.bytes_of_targets() {
+            let storage = told.candidate(target).map_or(target, Candidate::storage);
+            ledger.placed(now_ns, storage, bytes);
         }
         placements.book.keep(KeptDecision {
             uid: asker.uid,
@@ -251,7 +249,7 @@ fn place(
             let storage = storage.map(Candidate::storage);
             let alike = candidates.iter_mut();
             for candidate in alike.filter(|it| Some(it.storage()) == storage) {
-                candidate.take(bytes, request.direction);
+                candidate.take(bytes);
             }
         }
         PlacedBlock {

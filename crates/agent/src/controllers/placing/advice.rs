@@ -98,8 +98,7 @@ impl Advice<'_> {
         )
     }
 
-    /// The record of the answer: what each target was known to be, and why the others were not
-    /// chosen.
+    /// The record of the answer: what was known of each target, and why others were not chosen.
     pub(super) fn decision(&self, id: u64, made_ns: i64, is_dry: bool) -> Decision {
         let bytes = self.request.bytes.saturating_mul(self.blocks.len() as u64);
         let subject = match &self.blocks[..] {

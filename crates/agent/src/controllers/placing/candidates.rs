@@ -3,8 +3,8 @@
 use barograph_client::{StorageTarget, TargetValue};
 use barograph_model::NS_PER_S;
 use barograph_placement::{
-    BlockRequest, DomainId, IoDirection, KeyHash, Reading, ReadingForecast, TargetExclusion,
-    TargetId, TargetState, TargetTier, WeightConfig, target_weights,
+    BlockRequest, DomainId, KeyHash, Reading, ReadingForecast, TargetExclusion, TargetId,
+    TargetState, TargetTier, WeightConfig, target_weights,
 };
 
 use super::request::{AdviceRequest, AskedTarget};
@@ -101,12 +101,10 @@ impl Candidate {
         format!("{} on {}: {}", known.tier, known.mount, parts.join(", "))
     }
 
-    /// Counts a block that goes there, or comes from there: it waits, and takes room if it is
-    /// written.
-    pub(super) fn take(&mut self, bytes: u64, direction: IoDirection) {
+    /// Counts a block that goes there: it waits, and takes room, whichever way is to be fast.
+    pub(super) fn take(&mut self, bytes: u64) {
         let bytes = bytes as f64;
-        let free = self.state.free_bytes.as_mut();
-        if let Some(free) = free.filter(|_| direction == IoDirection::Write) {
+        if let Some(free) = &mut self.state.free_bytes {
             free.value = (free.value - bytes).max(0.0);
             if let Some(forecast) = &mut free.forecast {
                 forecast.value = (forecast.value - bytes).max(0.0);
