@@ -1,7 +1,7 @@
 //! Staging: blocks of datasets in the memory of a node and in faster tiers below it (NVMe, burst
 //! buffer, parallel file system), with versions and checksums.
 //!
-//! * [`BlockStore`] keeps blocks: memory first, then directories, with bounds for each user and for
+//! * [`BlockStore`] keeps blocks: memory first, then directories and stores of objects, with bounds for each user and for
 //!   all, asynchronous flush, back-pressure and eviction by score.
 //! * [`wire`] has the frames between clients and servers, as pure functions over bytes.
 //! * [`StagingServer`] serves a store over a unix socket and TCP. It refuses epochs before its
@@ -18,6 +18,7 @@ pub mod client;
 mod error;
 mod key;
 mod memory;
+pub mod remote;
 pub mod server;
 mod status;
 mod store;
@@ -36,7 +37,7 @@ pub use store::{
     BlockReader, BlockStore, Flusher, ListPage, ListQuery, MemoryConfig, PutHead, PutTarget,
     PutWriter, ServerMembership, StoreConfig, StoreCounts, TierUse,
 };
-pub use tier::{DirectoryConfig, Disk, DiskFile, Durability, RealDisk, TierBounds};
+pub use tier::{DirectoryConfig, Disk, DiskFile, Durability, RealDisk, RemoteConfig, TierBounds};
 
 /// Bytes of the largest block: 1 GiB.
 pub const BLOCK_BYTES_MAX: u64 = 1 << 30;

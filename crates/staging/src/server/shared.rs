@@ -40,8 +40,8 @@ impl Shared {
     }
 
     pub(crate) fn status(&self) -> ServerStatus {
-        let paths = self.store.directories.iter();
-        let paths = paths.map(|tier| Some(tier.config.path.to_string_lossy().into_owned()));
+        let paths = self.store.lower.iter();
+        let paths = paths.map(|tier| Some(tier.name.clone()));
         let tiers = std::iter::once(None).chain(paths).zip(self.store.tiers());
         ServerStatus {
             fence: self.fence.fence(),

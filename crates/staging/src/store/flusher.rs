@@ -34,7 +34,7 @@ impl Flusher {
             stop: Arc::clone(&stop),
             threads: Vec::new(),
         };
-        if store.directories.is_empty() {
+        if store.lower.is_empty() {
             return Ok(flusher);
         }
         for _ in 0..threads.clamp(1, THREADS_MAX) {
@@ -64,7 +64,14 @@ impl Flusher {
 fn run(store: &BlockStore, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         match store.next_copy() {
-            Ok(job) => store.run_copy(&job),
+            Ok(job) => {
+                store.run_copy(&job);
+                store.sweep();
+            }
+            Err(state) if store.has_leftovers() => {
+                drop(state);
+                store.sweep();
+            }
             Err(state) => store.wait_for_work(state, LOOK_NS_MAX),
         }
     }
