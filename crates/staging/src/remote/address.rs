@@ -139,9 +139,12 @@ impl RemoteAddress {
 }
 
 fn unreachable(host: &str, error: &io::Error) -> StagingError {
-    StagingError::Config(format!(
-        "{host} cannot be used: {error}; start it, or leave this tier out"
-    ))
+    let why = format!("{error}; start it, or leave this tier out");
+    StagingError::Path {
+        what: "use",
+        path: format!("redis://{host}").into(),
+        source: io::Error::new(error.kind(), why),
+    }
 }
 
 fn check_encrypted(url: &str, options: &RemoteOptions) -> Result<(), StagingError> {

@@ -88,13 +88,16 @@ impl Shared {
         if !place.password.is_empty() {
             let password = place.password.as_bytes();
             match place.user.is_empty() {
-                true => connection.call(&[b"AUTH", password])?,
-                false => connection.call(&[b"AUTH", place.user.as_bytes(), password])?,
-            };
+                true => accepted(connection.call(&[b"AUTH", password])?)?,
+                false => {
+                    let words: [&[u8]; 3] = [b"AUTH", place.user.as_bytes(), password];
+                    accepted(connection.call(&words)?)?;
+                }
+            }
         }
         if place.database != 0 {
             let database = place.database.to_string();
-            connection.call(&[b"SELECT", database.as_bytes()])?;
+            accepted(connection.call(&[b"SELECT", database.as_bytes()])?)?;
         }
         Ok(connection)
     }
@@ -133,6 +136,13 @@ impl Shared {
             self.keep(connection);
         }
         answer
+    }
+}
+
+fn accepted(reply: Reply) -> io::Result<()> {
+    match reply {
+        Reply::Status(_) => Ok(()),
+        _ => Err(malformed()),
     }
 }
 
@@ -271,9 +281,6 @@ impl ObjectWriter for RedisWriter {
         }
         connection.write(b"\r\n")?;
         let reply = connection.reply();
-        match shared.end(connection, reply)? {
-            Reply::Status(_) => Ok(()),
-            _ => Err(malformed()),
-        }
+        accepted(shared.end(connection, reply)?)
     }
 }

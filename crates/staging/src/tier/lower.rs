@@ -247,7 +247,14 @@ impl LowerTier {
 
     /// Looks at what is there. Called once, before anything is written.
     pub(crate) fn scan(&self, tier: usize) -> io::Result<(Vec<FileCopy>, ScanCounts)> {
-        let (scan, next) = self.medium.scan()?;
+        let scanned = self.medium.scan();
+        let (scan, next) = scanned.map_err(|error| match self.medium.is_remote() {
+            true => {
+                let why = format!("{error}; start its server, or leave this tier out");
+                io::Error::new(error.kind(), why)
+            }
+            false => error,
+        })?;
         self.next_number.store(next, Ordering::Relaxed);
         let counts = ScanCounts {
             found: scan.copies.len() as u64,

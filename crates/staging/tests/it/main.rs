@@ -1,5 +1,5 @@
 //! Integration tests: stores on real and failing disks, servers and clients over sockets and shared
-//! memory, servers that are killed, and bytes of strangers.
+//! memory, stores of objects that fail or forget, servers that are killed, and bytes of strangers.
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -12,6 +12,9 @@ mod epochs;
 mod guest;
 mod hostile;
 mod kill;
+#[cfg(feature = "s3")]
+mod objects;
+mod redis;
 mod replicas;
 mod serving;
 mod store;
