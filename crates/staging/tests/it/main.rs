@@ -12,6 +12,7 @@ mod epochs;
 mod guest;
 mod hostile;
 mod kill;
+mod locate;
 #[cfg(feature = "s3")]
 mod objects;
 mod redis;
