@@ -22,6 +22,8 @@ from test_stage import MIB, TRY_AGAIN, Server, asked, done, read, refused
 from test_target import CREDENTIALS, SERVER, answers
 
 BUCKET = "blocks"
+# One program has both names, and is what its first word says.
+REDIS = shutil.which("redis-server") or shutil.which("redis-check-rdb")
 
 
 class Store:
@@ -33,10 +35,10 @@ class Store:
         self.address = free_address()
         self.process: subprocess.Popen[bytes] | None = None
 
-    def run(self, command: list[str], **more: str) -> None:
+    def run(self, command: list[str], executable: str | None = None, **more: str) -> None:
         with (self.folder / "log").open("ab") as log:
             options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "env": environment(**more)}
-            self.process = subprocess.Popen(command, **options)  # type: ignore[call-overload]
+            self.process = subprocess.Popen(command, executable=executable, **options)  # type: ignore[call-overload]
 
     def signal(self, number: int) -> None:
         assert self.process
@@ -99,7 +101,7 @@ class Redis(Store):
     def start(self) -> None:
         port = self.address.rpartition(":")[2]
         kept = ["--dir", str(self.folder), "--appendonly", "yes", "--appendfsync", "always"]
-        self.run(["redis-server", "--bind", "127.0.0.1", "--port", port, *kept])
+        self.run(["redis-server", "--bind", "127.0.0.1", "--port", port, *kept], executable=REDIS)
         eventually(self.is_there, "the server of Redis")
 
     def ask(self, *words: str) -> bytes:
@@ -134,7 +136,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     if request.param == "s3":
         needs(bool(shutil.which(SERVER)), "a server of S3")
     else:
-        needs(bool(shutil.which("redis-server")), "redis-server")
+        needs(bool(REDIS), "redis-server")
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     store = KINDS[request.param](tmp_path / "store")

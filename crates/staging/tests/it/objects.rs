@@ -234,7 +234,7 @@ fn any_single_failure_loses_nothing() {
         let store = BlockStore::open(config, clock()).unwrap();
         bucket.left.store(n, Ordering::SeqCst);
         let flusher = Flusher::start(&store, 1).unwrap();
-        let mut acknowledged = Vec::new();
+        let mut acknowledged: Vec<(u64, u64, Vec<u8>)> = Vec::new();
         for (number, version) in [(0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (3, 1)] {
             // Every second block is too large for memory and goes to the store itself.
             let length = if number % 2 == 0 { 1 << 17 } else { 3 << 19 };
@@ -260,6 +260,7 @@ fn any_single_failure_loses_nothing() {
             assert!(read.is_ok_and(|read| read == *data), "{n}: block {number}");
         }
         drop((flusher, store));
+        bucket.is_gone(false);
         // After a kill, what is there is at least what was acknowledged.
         let store = bucket.open(MIB);
         for (number, version, data) in &acknowledged {
