@@ -1,8 +1,9 @@
 //! Staging: blocks of datasets in the memory of a node and in faster tiers below it (NVMe, burst
 //! buffer, parallel file system), with versions and checksums.
 //!
-//! * [`BlockStore`] keeps blocks: memory first, then directories and stores of objects, with bounds for each user and for
-//!   all, asynchronous flush, back-pressure and eviction by score.
+//! * [`BlockStore`] keeps blocks: memory first, then directories, then stores of objects
+//!   ([`remote`]), with bounds for each user and for all, asynchronous flush, back-pressure and
+//!   eviction by score.
 //! * [`wire`] has the frames between clients and servers, as pure functions over bytes.
 //! * [`StagingServer`] serves a store over a unix socket and TCP. It refuses epochs before its
 //!   fence (`barograph_control::ToldEpochs`).

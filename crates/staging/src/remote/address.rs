@@ -1,4 +1,5 @@
-//! Addresses of stores of objects: `s3://BUCKET[/PREFIX]` and `redis://[USER@]HOST[:PORT][/DB[/PREFIX]]`.
+//! Addresses of stores of objects: `s3://BUCKET[/PREFIX]` and
+//! `redis://[USER@]HOST[:PORT][/DB[/PREFIX]]`.
 
 use std::io;
 use std::sync::Arc;

@@ -18,8 +18,6 @@ use crate::tier::{FileCopy, FileHead};
 const PAUSE_NS: i64 = 100 * NS_PER_MS;
 /// A tier with less than a tenth of its bytes free hands blocks down.
 const FREE_SHARE: u64 = 10;
-/// Bytes that are copied at a time from a file.
-const PIECE_BYTES: usize = 256 << 10;
 
 /// A block that is to be copied to a lower tier.
 pub(crate) struct CopyJob {
@@ -129,12 +127,12 @@ impl BlockStore {
             CopySource::File(copy) => {
                 let now_ns = self.clock.monotonic_ns();
                 let source = self.lower[copy.tier].open(copy, now_ns).ok()?;
-                let mut piece = vec![0; PIECE_BYTES];
+                let mut piece = vec![0; source.piece_bytes()];
                 let mut hasher = crc32fast::Hasher::new();
                 let mut at = 0;
                 let mut written = Ok(());
                 while at < job.head.bytes && written.is_ok() {
-                    let bytes = (job.head.bytes - at).min(PIECE_BYTES as u64) as usize;
+                    let bytes = (job.head.bytes - at).min(piece.len() as u64) as usize;
                     copy.read_at(&source, &mut piece[..bytes], at).ok()?;
                     hasher.update(&piece[..bytes]);
                     written = writer.write(&piece[..bytes]);

@@ -47,13 +47,14 @@ impl Flusher {
         Ok(flusher)
     }
 
-    /// Waits until nothing is dirty, up to a time in nanoseconds. Returns whether nothing is.
+    /// Waits until nothing is dirty and no removal waits, up to a time in nanoseconds. Returns
+    /// whether nothing is dirty.
     pub fn drain(&self, wait_ns: i64) -> bool {
         let clock = &self.store.clock;
         let until_ns = clock.monotonic_ns().saturating_add(wait_ns);
-        while self.store.dirty_bytes() > 0 {
+        while self.store.dirty_bytes() > 0 || self.store.has_leftovers() {
             if clock.monotonic_ns() >= until_ns {
-                return false;
+                return self.store.dirty_bytes() == 0;
             }
             self.store.wait_for_room(until_ns);
         }

@@ -16,7 +16,8 @@ use crate::tier::{CopyReader, FileCopy, is_lost};
 /// How often a block is looked up anew for one read, while its copies change.
 const TRIES_MAX: usize = 8;
 
-/// A block that is being read. It stays readable while it is evicted or replaced.
+/// A block that is being read. It stays readable while it is evicted or replaced, unless it is read
+/// from a store of objects since memory has no room for it.
 pub struct BlockReader {
     info: BlockInfo,
     source: Source,

@@ -26,7 +26,8 @@ pub enum ServerMembership {
     Joined,
 }
 
-/// Blocks in memory, in directories and in stores of objects. All functions may be called by many threads.
+/// Blocks in memory, in directories and in stores of objects. All functions may be called by many
+/// threads.
 pub struct BlockStore {
     pub(crate) config: StoreConfig,
     pub(crate) clock: Arc<dyn Clock>,
@@ -166,7 +167,6 @@ impl BlockStore {
             return Ok(());
         }
         for tier in &self.lower {
-            while tier.sweep(self.clock.monotonic_ns()) {}
             let marked = tier.mark_clean(joined_epoch);
             marked.map_err(|source| StagingError::Path {
                 what: "mark as clean",

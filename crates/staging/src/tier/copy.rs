@@ -6,9 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::header::FileHead;
 use super::medium::CopyReader;
 
-/// Bytes that are read at a time to check a copy.
-const PIECE_BYTES: usize = 256 << 10;
-
 /// One file or object of a block: its header, and then the bytes of the block.
 pub(crate) struct FileCopy {
     pub(crate) tier: usize,
@@ -37,10 +34,10 @@ impl FileCopy {
             return Ok(true);
         }
         let mut hasher = crc32fast::Hasher::new();
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut piece = vec![0; reader.piece_bytes()];
         let mut at = 0;
         while at < self.head.bytes {
-            let bytes = (self.head.bytes - at).min(PIECE_BYTES as u64);
+            let bytes = (self.head.bytes - at).min(piece.len() as u64);
             let piece = &mut piece[..bytes as usize];
             self.read_at(reader, piece, at)?;
             hasher.update(piece);

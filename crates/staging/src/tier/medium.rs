@@ -141,6 +141,14 @@ impl Draft {
 }
 
 impl CopyReader {
+    /// Bytes that are well read at a time.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        match self {
+            Self::File(_) => 256 << 10,
+            Self::Object(..) => 4 << 20,
+        }
+    }
+
     /// Fills the buffer from an offset on.
     pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match self {

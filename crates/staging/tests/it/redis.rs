@@ -1,6 +1,6 @@
 //! A server of Redis, where there is one, and servers that answer nonsense or nothing.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use barograph_model::NS_PER_S;
 use barograph_staging::remote::{ObjectStore, RemoteAddress, RemoteOptions};
 
-use crate::common::{PATIENCE_NS, clock};
+use crate::common::{PATIENCE_NS, bytes, clock};
 
 /// A server of Redis that keeps nothing.
 pub(crate) struct Server {
@@ -66,6 +66,58 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Every store does what the tier relies on.
+pub(crate) fn conforms(store: &dyn ObjectStore) {
+    let data = bytes(1, 20 << 20);
+    for (name, length) in [("u1/a-b_c.d", 1), ("u1/long", data.len()), ("clean", 8)] {
+        let mut object = store.create(name, length as u64).unwrap();
+        for piece in data[..length].chunks(3 << 20) {
+            object.append(piece).unwrap();
+        }
+        object.finish().unwrap();
+    }
+    // What is not finished is not there.
+    let mut torn = store.create("u1/torn", data.len() as u64).unwrap();
+    torn.append(&data[..data.len() - 1]).unwrap();
+    drop(torn);
+    let listed = || {
+        let mut listed = Vec::new();
+        let list = store.list(&mut |name, bytes| listed.push((name.to_owned(), bytes)));
+        list.unwrap();
+        listed.sort();
+        listed.dedup();
+        listed
+    };
+    let all = [
+        ("clean", 8),
+        ("u1/a-b_c.d", 1),
+        ("u1/long", data.len() as u64),
+    ];
+    assert_eq!(listed(), all.map(|(name, bytes)| (name.to_owned(), bytes)));
+    let mut out = vec![0; data.len() - 5];
+    store.read_at("u1/long", &mut out, 5).unwrap();
+    assert!(out == data[5..]);
+    let kind = |name: &str, length: usize, offset: u64| {
+        let read = store.read_at(name, &mut vec![0; length], offset);
+        read.unwrap_err().kind()
+    };
+    assert_eq!(kind("none", 1, 0), io::ErrorKind::NotFound);
+    assert_eq!(kind("clean", 9, 0), io::ErrorKind::UnexpectedEof);
+    for name in ["clean", "clean", "u1/a-b_c.d", "u1/long"] {
+        store.remove(name).unwrap();
+    }
+    assert_eq!(listed(), []);
+}
+
+/// A real server, where there is one; `e2e/test_stage_remote.py` needs one.
+#[test]
+fn redis_conforms() {
+    let Some(redis) = Server::start() else {
+        return;
+    };
+    conforms(&*redis.store());
 }
 
 /// A server that gives each connection this answer and keeps it open.
