@@ -49,6 +49,7 @@ GROUPS = "it needs a control group, or a decision; test_control.py has them"
 TURNS = "it needs a volume that is scheduled; test_control_switches.py has one"
 TRACEFS = "it needs root and tracefs"
 SERVERS = "it needs servers of blocks that run; test_stage.py has some"
+OBJECTS = "it needs stores of objects, as `test_a_killed_server_finds_its_blocks` of test_stage_remote.py has"
 STAGED = "it needs a server of staging; the tests of the package run it, in python/tests"
 
 # Pieces that are not run, with the reason.
@@ -155,6 +156,7 @@ NOT_RUN: Listed = {
     "site.md": {"SELECT node, max(time_mean)": LAKE, "spark-submit": LAKE},
     "staging.md": {
         "baro stage serve --memory": SERVERS,
+        "baro stage serve --tier": OBJECTS,
         "baro stage serve --map": SERVERS,
         "baro stage serve --tcp": SERVERS,
         "baro stage put results field field.npy --map": SERVERS,

@@ -164,7 +164,7 @@ const HEAVY: &[Heavy] = &[
     },
     Heavy {
         name: "opendal",
-        owners: &["transfer"],
+        owners: &["transfer", "staging"],
         tests: &[],
     },
     Heavy {
