@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ _STALENESS_S = 30.0
 # How much the newest task counts in what tasks of its kind usually take.
 _NEWEST = 0.25
 # Most waiting tasks of a node that an idle one looks at.
-_LOOKS_MAX = 256
+_LOOKS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,14 @@ class _Node:
     is_open: bool = True
     waiting: deque[_Task] = field(default_factory=deque)
     running: list[_Task] = field(default_factory=list)
+    # Of the waiting tasks: how many there are of each kind, and the seconds of all their moves.
+    kinds: Counter[str] = field(default_factory=Counter)
+    moves_s: float = 0.0
+
+    def count(self, task: _Task, by: int) -> None:
+        """Counts a task that begins (1) or ends (-1) to wait."""
+        self.kinds[task.kind] += by
+        self.moves_s += by * _finite(task.placement.move_s)
 
 
 class TaskPlacer:
@@ -229,7 +237,7 @@ class TaskPlacer:
                 break
         else:
             # It has overtaken others: how long it took is not known.
-            state.waiting = deque(task for task in state.waiting if task.key != key)
+            self._withdraw(state, next(task for task in state.waiting if task.key == key))
         self._begin(state, now)
 
     def take_over(self, node: int) -> tuple[str, TaskPlacement] | None:
@@ -251,7 +259,7 @@ class TaskPlacer:
         if taken is None:
             return None
         task, number, wait_s = known[taken]
-        self._nodes[number].waiting.remove(task)
+        self._withdraw(self._nodes[number], task)
         move_s = self._move_s(task, node)
         reason = f"node {node} is idle, and the task would wait at node {number} for {wait_s:.3f} s more"
         task.placement = TaskPlacement(node, 0.0, move_s, True, reason)
@@ -285,14 +293,20 @@ class TaskPlacer:
         state = self._nodes[node]
         self._at[task.key] = node
         state.waiting.append(task)
+        state.count(task, 1)
         self._begin(state, self._clock())
 
     def _begin(self, state: _Node, now: float) -> None:
         """Lets tasks begin for which there are slots."""
         while state.waiting and len(state.running) < state.slots:
             task = state.waiting.popleft()
+            state.count(task, -1)
             task.started_s = now
             state.running.append(task)
+
+    def _withdraw(self, state: _Node, task: _Task) -> None:
+        state.waiting.remove(task)
+        state.count(task, -1)
 
     def _learn(self, task: _Task, now: float) -> None:
         """Learns from a task that is done how long its kind takes, without the move of data."""
@@ -303,6 +317,11 @@ class TaskPlacer:
     def _expected_s(self, task: _Task) -> float:
         return self._usual_s.get(task.kind, self._task_s) + _finite(task.placement.move_s)
 
+    def _waiting_s(self, state: _Node) -> float:
+        """Seconds of work of the tasks that wait at a node."""
+        own_s = sum(count * self._usual_s.get(kind, self._task_s) for kind, count in state.kinds.items())
+        return own_s + max(state.moves_s, 0.0)
+
     def _left_s(self, state: _Node, now: float) -> float:
         """Seconds of work of the tasks that run at a node."""
         return sum(max(self._expected_s(it) - (now - it.started_s), 0.0) for it in state.running)
@@ -310,16 +329,16 @@ class TaskPlacer:
     def _queue_s(self, state: _Node, now: float) -> float:
         if len(state.running) < state.slots:
             return 0.0
-        waiting_s = sum(self._expected_s(task) for task in state.waiting)
-        return (self._left_s(state, now) + waiting_s) / state.slots
+        return (self._left_s(state, now) + self._waiting_s(state)) / state.slots
 
     def _waits(self, state: _Node) -> list[tuple[_Task, float]]:
         """The last waiting tasks of a node that may leave it, each with its wait."""
-        work_s, waits = self._left_s(state, self._clock()), []
-        for task in state.waiting:
-            waits.append((task, work_s / state.slots))
-            work_s += self._expected_s(task)
-        return [(task, wait_s) for task, wait_s in waits[-_LOOKS_MAX:] if not task.is_hard]
+        work_s, waits = self._left_s(state, self._clock()) + self._waiting_s(state), []
+        for task in itertools.islice(reversed(state.waiting), _LOOKS_MAX):
+            work_s -= self._expected_s(task)
+            if not task.is_hard:
+                waits.append((task, work_s / state.slots))
+        return waits
 
     def _move_s(self, task: _Task, node: int) -> float:
         """The expected time to bring a task's data to a node."""

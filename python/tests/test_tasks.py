@@ -54,7 +54,7 @@ def test_hard_and_soft_locations_by_node_and_rank() -> None:
         ({"rank": 1, "rank_nodes": [3, 1]}, 1),
         ({"rank": 0, "rank_nodes": [3, 1]}, 3),
     ):
-        hard = place_task("t", busy, {2: MIB}, hard=True, **wish)  # type: ignore[arg-type]
+        hard = place_task("t", busy, {2: MIB}, hard=True, **wish)
         assert (hard.node, hard.is_overridden) == (expect, False)
         assert "must run at its place" in hard.reason
     soft = place_task("t", busy, {2: MIB}, node=1, choices=16)
@@ -96,7 +96,7 @@ def test_what_makes_no_sense_is_an_error() -> None:
         {"node": 1, "rank": 0},
     ):
         with pytest.raises(ValueError):
-            place_task("t", nodes(0.0), {1: 1}, **wrong)  # type: ignore[arg-type]
+            place_task("t", nodes(0.0), {1: 1}, **wrong)
     for number in (-1, 1 << 64):
         with pytest.raises(OverflowError):
             place_task("t", nodes(0.0), {1: number})
