@@ -80,7 +80,7 @@ from barograph._nodes import NodeRows, NodeState
 from barograph._nodes import ask as _ask_nodes
 from barograph._publication import Publication, ValueSpec, counter, gauge, publication, state
 from barograph._result import Result
-from barograph._tasks import TaskNode, TaskPlacement, TaskPlacer, place_task
+from barograph._tasks import TaskNode, TaskPlacement, TaskPlacer, block_holders, place_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,6 +135,7 @@ __all__ = [
     "Watch",
     "__version__",
     "archive",
+    "block_holders",
     "connect",
     "control",
     "control_event",

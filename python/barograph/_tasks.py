@@ -11,7 +11,7 @@ import math
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from barograph import _barograph
 
@@ -119,6 +119,23 @@ def place_task(
         staleness_s,
     )
     return TaskPlacement(*placed)
+
+
+class _Locator(Protocol):
+    """What knows where blocks are: `StagingClient`."""
+
+    def locate(self, keys: Sequence[tuple[str, int | str | bytes]], /) -> Any: ...
+
+
+def block_holders(stage: _Locator, keys: Sequence[tuple[str, int | str | bytes]]) -> list[dict[int, int]]:
+    """Asks the servers of staging where blocks are, and gives for each key how many bytes are at which
+    server, as ``holders`` of :func:`place_task`: the numbers of servers are those of their nodes. Blocks
+    that may be old (unconfirmed) count as not there.
+
+    Raises StagingError as :meth:`StagingClient.locate`.
+    """
+    located = stage.locate(keys)
+    return [{it.server: it.bytes for it in block.replicas if it.is_confirmed} for block in located.blocks]
 
 
 @dataclass(slots=True)
