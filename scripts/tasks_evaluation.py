@@ -100,48 +100,81 @@ def median_s(reports: Sequence[Report]) -> float:
 
 def table(came: dict[str, list[Report]]) -> str:
     best_s = median_s(came["data-aware"])
-    lines = ["| tasks | makespan | least to greatest | by data-aware | local | moved, MB |", "| --- | ---: | --- | ---: | ---: | ---: |"]
+    lines = [
+        "| tasks | makespan | least to greatest | by data-aware | local | moved, MB |",
+        "| --- | ---: | --- | ---: | ---: | ---: |",
+    ]
     lines += [f"| {NAMES[name]} | {cells(reports, best_s)} |" for name, reports in came.items()]
     return "\n".join(lines)
 
 
 def overridden(reports: Sequence[Report]) -> str:
     moved = statistics.median(sum(report.overridden.values()) for report in reports)
-    return f"Of {reports[0].tasks} tasks, {moved:.0f} did not run where most of their data is (data-aware, median)."
+    return (
+        f"Data-aware, {moved:.0f} of {reports[0].tasks:,} tasks (median) were told to run elsewhere than at most of "
+        "their data, most of them taken over by a node with nothing to do."
+    )
+
+
+def main_tables(part: dict[str, int], repeats: int) -> list[str]:
+    """Both programs, with files spread evenly and not."""
+    tables = []
+    for program, title in (("copy", "File copy"), ("count", "Word count")):
+        for shares, where in ((even(NODES), "files spread evenly"), (skewed(NODES), "half of the files on one node")):
+            came = measure(program, shares, repeats, files=part[program])
+            told = [f"## {title}, {where}", f"{part[program]:,} files.", table(came), overridden(came["data-aware"])]
+            tables.append("\n\n".join(told))
+    return tables
+
+
+ARMS = ("any-idle", "any-idle-own", "data-aware")
+ARMS_HEAD = " | any idle, output by hash | any idle, output on its node | data-aware |\n| --- | ---: | ---: | ---: |"
+
+
+def row(name: str, came: dict[str, list[Report]]) -> str:
+    return f"| {name} | " + " | ".join(f"{median_s(came[arm]):.2f}" for arm in ARMS) + " |"
+
+
+def faster_links(files: int, repeats: int) -> str:
+    rows = [f"| link{ARMS_HEAD}"]
+    for link, name in ((4e6, "4 MB/s"), (LINK, "16 MB/s"), (64e6, "64 MB/s"), (1e12, "no limit")):
+        rows.append(row(name, measure("copy", even(NODES), repeats, ARMS, files, link)))
+    said = f"A copy of {files} files, spread evenly; medians of makespans in seconds."
+    return f"## Faster links\n\n{said}\n\n" + "\n".join(rows)
+
+
+def more_computing(files: int, repeats: int) -> str:
+    rows = [f"| sleep of a file{ARMS_HEAD}"]
+    for compute_s in (0.0, 0.05, 0.2):
+        name = f"{compute_s * 1e3:.0f} ms"
+        rows.append(row(name, measure("count", even(NODES), repeats, ARMS, files, compute_s=compute_s)))
+    said = f"A word count of {files} files, spread evenly, at 16 MB/s; medians of makespans in seconds."
+    return f"## More computing\n\n{said}\n\n" + "\n".join(rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--files-part", type=float, default=1.0, help="of the files of each program, to try this script")
+    parser.add_argument("--files-part", type=float, default=1.0, help="of the files of each program, to try this")
     said = parser.parse_args()
     before = os.getloadavg()[0]
     part = {program: max(int(files * said.files_part), 8) for program, files in FILES.items()}
-    tables = []
-    for program, title in (("copy", "File copy"), ("count", "Word count")):
-        for shares, where in ((even(NODES), "files spread evenly"), (skewed(NODES), "half of the files on one node")):
-            came = measure(program, shares, said.repeats, files=part[program])
-            told = f"## {title}, {where}\n\n{part[program]:,} files.\n\n{table(came)}\n\n{overridden(came['data-aware'])}"
-            tables.append(told)
-    arms = ("any-idle", "any-idle-own", "data-aware")
-    head = "| any idle, output by hash | any idle, output on its node | data-aware |\n| ---: | ---: | ---: | ---: |"
-    rows = []
-    for link, name in ((4e6, "4 MB/s"), (LINK, "16 MB/s"), (64e6, "64 MB/s"), (1e12, "no limit")):
-        came = measure("copy", even(NODES), said.repeats, arms, part["count"], link)
-        rows.append(f"| {name} | " + " | ".join(f"{median_s(came[arm]):.2f}" for arm in arms) + " |")
-    tables.append(f"## Faster links\n\nA copy of {part['count']} files, spread evenly; medians of makespans.\n\n| link {head}\n" + "\n".join(rows))
-    rows = []
-    for compute_s in (0.0, 0.05, 0.2):
-        came = measure("count", even(NODES), said.repeats, arms, part["count"], compute_s=compute_s)
-        rows.append(f"| {compute_s * 1e3:.0f} ms | " + " | ".join(f"{median_s(came[arm]):.2f}" for arm in arms) + " |")
-    tables.append(
-        f"## More computing\n\nA word count of {part['count']} files, spread evenly, at 16 MB/s, by what each file sleeps; medians of makespans.\n\n| sleep {head}\n"
-        + "\n".join(rows)
-    )
+    tables = main_tables(part, said.repeats)
+    tables.append(faster_links(part["count"], said.repeats))
+    tables.append(more_computing(part["count"], said.repeats))
     page = TEXT.format(
-        cores=os.cpu_count(), before=before, after=os.getloadavg()[0], nodes=NODES, workers=WORKERS, link=LINK / MB, bytes=BYTES >> 10,
-        compute=COMPUTE_S * 1e3, ms=BYTES / LINK * 1e3, repeats=said.repeats, tables="\n\n".join(tables),
-    )  # fmt: skip
+        cores=os.cpu_count(),
+        before=before,
+        after=os.getloadavg()[0],
+        nodes=NODES,
+        workers=WORKERS,
+        link=LINK / MB,
+        bytes=BYTES >> 10,
+        compute=COMPUTE_S * 1e3,
+        ms=BYTES / LINK * 1e3,
+        repeats=said.repeats,
+        tables="\n\n".join(tables),
+    )
     print(page, end="")
 
 

@@ -1,7 +1,7 @@
 """Dask tasks at their blocks: a plugin of the scheduler of Dask distributed, which runs each task on the node that
 has its blocks, unless the queue there is so long that it is cheaper to move them.
 
-This module needs the package `distributed`; nothing else of barograph does.
+This module needs the package `distributed` (``pip install 'barograph[dask]'``); nothing else of barograph does.
 
 ::
 
@@ -19,9 +19,12 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dask.base import annotate
-from distributed import SchedulerPlugin
-from distributed.core import Status
+try:
+    from dask.base import annotate
+    from distributed import SchedulerPlugin
+    from distributed.core import Status
+except ImportError as missing:
+    raise ImportError("barograph.dask needs distributed: pip install 'barograph[dask]'") from missing
 
 from barograph._tasks import TaskNode, TaskPlacement, place_task
 

@@ -1,7 +1,7 @@
 """Parsl tasks at their blocks: of several executors of Parsl, one for each node, a task gets the one whose node has
 its blocks, unless the queue there is so long that it is cheaper to move them.
 
-This module needs the package `parsl`; nothing else of barograph does.
+This module needs the package `parsl` (``pip install 'barograph[parsl]'``); nothing else of barograph does.
 
 ::
 
@@ -21,8 +21,11 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from parsl.app.python import PythonApp
-from parsl.dataflow.dflow import DataFlowKernel, DataFlowKernelLoader
+try:
+    from parsl.app.python import PythonApp
+    from parsl.dataflow.dflow import DataFlowKernel, DataFlowKernelLoader
+except ImportError as missing:
+    raise ImportError("barograph.parsl needs parsl: pip install 'barograph[parsl]'") from missing
 
 from barograph._tasks import TaskNode, TaskPlacement, TaskPlacer
 

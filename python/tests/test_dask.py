@@ -16,7 +16,7 @@ from conftest import StageServer, eventually
 
 import barograph
 
-pytest.importorskip("distributed")
+pytest.importorskip("distributed", reason="distributed is not installed: pip install 'barograph[dask]'")
 
 import dask
 from distributed import Client, LocalCluster, get_worker

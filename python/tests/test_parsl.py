@@ -17,7 +17,7 @@ from conftest import StageServer, eventually
 
 import barograph
 
-pytest.importorskip("parsl")
+pytest.importorskip("parsl", reason="parsl is not installed: pip install 'barograph[parsl]'")
 
 import parsl
 from parsl.config import Config

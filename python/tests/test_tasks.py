@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -159,3 +162,36 @@ def test_an_idle_node_takes_over_what_gains_most() -> None:
     placer.set_link(2, MIB / 10)
     assert placer.take_over(2) is None
     assert barograph.TaskPlacer is TaskPlacer
+
+
+def test_holders_are_the_servers_that_have_a_block_for_certain() -> None:
+    def replica(server: int, length: int, is_confirmed: bool = True) -> SimpleNamespace:
+        return SimpleNamespace(server=server, bytes=length, is_confirmed=is_confirmed, tier="memory")
+
+    class Stage:
+        def locate(self, keys: object) -> SimpleNamespace:
+            assert keys == [("run", 1), ("run", "x"), ("run", 2)]
+            replicas = [[replica(2, 7), replica(0, 7)], [replica(1, 9, False), replica(3, 8)], []]
+            return SimpleNamespace(epoch=0, blocks=[SimpleNamespace(replicas=of_one) for of_one in replicas])
+
+    keys: list[tuple[str, int | str | bytes]] = [("run", 1), ("run", "x"), ("run", 2)]
+    assert barograph.block_holders(Stage(), keys) == [{2: 7, 0: 7}, {3: 8}, {}]
+
+
+def test_the_package_needs_neither_dask_nor_parsl() -> None:
+    program = """
+import sys
+import barograph
+assert not {"dask", "distributed", "parsl"} & set(sys.modules)
+for needed, module in (("distributed", "dask"), ("parsl", "parsl")):
+    sys.modules[needed] = None
+    try:
+        __import__(f"barograph.{module}")
+    except ImportError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == (
+        "barograph.dask needs distributed: pip install 'barograph[dask]'\n"
+        "barograph.parsl needs parsl: pip install 'barograph[parsl]'\n"
+    )
