@@ -259,7 +259,8 @@ class TaskPlacer:
 
     def take_over(self, node: int) -> tuple[str, TaskPlacement] | None:
         """The waiting task that an idle node takes over from another one, as key and new placement; None
-        if it would begin earlier by nothing. The caller must be able to withdraw it from there.
+        if no task gains as much as it has to gain for a move. The caller must be able to withdraw it from
+        there.
         """
         thief = self._nodes[node]
         if not thief.is_open or thief.waiting or len(thief.running) >= thief.slots:
@@ -268,10 +269,11 @@ class TaskPlacer:
         for number, state in self._nodes.items():
             if number != node:
                 known += [(task, number, wait_s) for task, wait_s in self._waits(state)]
-        costs = [
-            (at, wait_s + self._move_s(task, number), self._move_s(task, node) + task.cost_s)
-            for at, (task, number, wait_s) in enumerate(known)
-        ]
+        costs = []
+        for at, (task, number, wait_s) in enumerate(known):
+            move_s, total_s = self._move_s(task, node), wait_s + self._move_s(task, number)
+            evens_out_s = self._patience * math.sqrt(total_s * move_s) if move_s < total_s else 0.0
+            costs.append((at, total_s, move_s + task.cost_s + evens_out_s))
         taken = _barograph.take_over(costs)
         if taken is None:
             return None

@@ -52,9 +52,12 @@ def at(
     :class:`BlockPlacement`. The arguments are those of :func:`barograph.place_task`.
 
     It is an annotation of Dask. Collections lose annotations where graphs are fused:
-    ``dask.config.set({"optimization.fuse.active": False})`` keeps them.
+    ``dask.config.set({"optimization.fuse.active": False})`` keeps them. Raises ValueError or
+    OverflowError for numbers that cannot be.
     """
-    wish = {"nbytes": nbytes, "node": node, "hard": hard, "cost_s": cost_s, "wait_s_max": wait_s_max}
+    wish: dict[str, Any] = {"nbytes": nbytes, "node": node, "hard": hard, "cost_s": cost_s, "wait_s_max": wait_s_max}
+    # What cannot be is told here, and not in the log of the scheduler.
+    place_task("", (), holders, **wish)
     return annotate(barograph={"holders": list(holders.items()), "wish": wish})
 
 

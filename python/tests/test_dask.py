@@ -172,3 +172,10 @@ def test_what_nobody_can_run_waits_for_its_node(site: Site) -> None:
         assert site.client.submit(sleeper, 401, 0.0).result() in range(NODES)
     assert not future.done()
     future.cancel()
+
+
+def test_what_makes_no_sense_is_told_to_the_client() -> None:
+    with pytest.raises(ValueError, match="cost_s"):
+        barograph.dask.at({1: KIB}, cost_s=-1.0)
+    with pytest.raises(OverflowError):
+        barograph.dask.at({1: -1})

@@ -149,7 +149,7 @@ def test_nodes_that_close_are_left() -> None:
 
 def test_an_idle_node_takes_over_what_gains_most() -> None:
     clock = Clock()
-    placer = TaskPlacer({1: 1, 2: 1}, link_bytes_s=MIB, task_s=1.0, choices=0, clock=clock)
+    placer = TaskPlacer({1: 1, 2: 1}, link_bytes_s=MIB, task_s=1.0, choices=0, patience=0, clock=clock)
     for key in ("first", "second", "third"):
         placer.place(key, {1: MIB})
     placer.place("pinned", {1: MIB}, hard=True)
@@ -161,7 +161,15 @@ def test_an_idle_node_takes_over_what_gains_most() -> None:
     placer.done("third")
     placer.set_link(2, MIB / 10)
     assert placer.take_over(2) is None
-    assert barograph.TaskPlacer is TaskPlacer
+
+
+def test_a_patient_node_takes_over_what_gains_more_than_chance() -> None:
+    for patience, length, expect in ((0.0, 3, True), (1.0, 3, False), (1.0, 4, True)):
+        placer = TaskPlacer({1: 1, 2: 1}, link_bytes_s=MIB, task_s=1.0, choices=0, patience=patience)
+        for number in range(length):
+            placer.place(f"t{number}", {1: MIB})
+        # The last one waits for one second less than there are tasks, and moves in one second.
+        assert (placer.take_over(2) is not None) == expect, (patience, length)
 
 
 def test_holders_are_the_servers_that_have_a_block_for_certain() -> None:
