@@ -173,6 +173,44 @@ def test_lists_have_prefixes_and_pages(serve: Callable[..., Server]) -> None:
     assert done("ls", "none", servers=here) == b"no blocks\n"
 
 
+def test_where_blocks_are_is_told_and_what_changes(serve: Callable[..., Server]) -> None:
+    both = [serve(), serve()]
+    two = ("--replicas", 2)
+    for name in ("a", "b"):
+        done("put", "d", name, *two, "--durable", servers=both, input=name.encode())
+    found = asked("locate", "d", "a", "nowhere", *two, servers=both)
+    assert (found["epoch"], found["unreachable"]) == (0, [])
+    a, nowhere = found["blocks"]
+    assert (a["name"], nowhere["name"], nowhere["replicas"]) == ("a", "nowhere", [])
+    assert sorted(replica["server"] for replica in a["replicas"]) == [0, 1]
+    first = a["replicas"][0]
+    assert (first["tier"], first["path"], first["bytes"], first["confirmed"]) == (0, None, 1, True)
+    shown = done("locate", "d", "a", "nowhere", *two, servers=both).decode()
+    assert "memory" in shown and "nowhere" in shown and "READ" in shown
+    # After a restart they are in the directory, from which a read over the socket is timed.
+    both[1].stop()
+    both[1].start()
+    a = asked("locate", "d", "a", *two, servers=both)["blocks"][0]
+    replica = next(it for it in a["replicas"] if it["server"] == 1)
+    assert (replica["tier"], replica["path"]) == (1, str(both[1].tier))
+    ways = [word for server in both for word in ("--server", server.socket)]
+    command = [BARO, "stage", "locate", "d", "b", "--json", "--watch", "--replicas", "2", *map(str, ways)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as watch:
+        assert watch.stdout
+        try:
+            news = (json.loads(line) for line in watch.stdout)
+            assert len(next(news)["blocks"][0]["replicas"]) == 2
+            done("rm", "d", "b", *two, servers=both)
+            assert any(found["blocks"][0]["replicas"] == [] for found in news)
+            both[0].kill()
+            assert any(found["unreachable"] == [0] for found in news)
+        finally:
+            watch.kill()
+    gone = stage("locate", "d", "a", *two, servers=both)
+    assert gone.returncode == 0 and b"could not be asked: 0;" in gone.stderr
+    assert "4096" in refused(2, "locate", "d", "x" * 5_000, servers=both).replace(",", "")
+
+
 def test_wrong_uses_say_what_is_right(serve: Callable[..., Server], tmp_path: Path) -> None:
     server = serve("--memory", "4MiB")
     here = [server]

@@ -1038,6 +1038,12 @@ class StagingClient:
         """
     def stat(self, key: _BlockKey) -> StagedBlock:
         """What is known of a block. Raises as `get`."""
+    def locate(self, keys: Sequence[_BlockKey]) -> LocatedBlocks:
+        """Where blocks are: servers, tiers, and how long a read from here is expected to take.
+
+        One question to each server is for many blocks. Their replicas are asked, and where none has
+        the block for certain, all other servers. Raises StagingError if no server can be asked.
+        """
     def remove(self, key: _BlockKey, *, version_max: int | None = None) -> bool:
         """Removes a block, and returns whether there was one.
 
@@ -1087,6 +1093,67 @@ class StagedBlock:
     @property
     def is_dirty(self) -> bool:
         """Whether it is on no durable tier yet."""
+    @property
+    def tier(self) -> int:
+        """The fastest tier of the server that has it: 0 for memory, n for its nth directory."""
+
+@final
+class LocatedBlocks:
+    """Where many blocks are."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the servers that were asked."""
+    @property
+    def unreachable(self) -> list[int]:
+        """The servers that could not be asked: what is there alone is missing."""
+    @property
+    def blocks(self) -> list[LocatedBlock]:
+        """The blocks, in the order of the question."""
+
+@final
+class LocatedBlock:
+    """Where a block is."""
+
+    @property
+    def key(self) -> tuple[str, int | bytes]:
+        """The dataset, and the number or name."""
+    @property
+    def replicas(self) -> list[BlockReplica]:
+        """Its copies: confirmed ones first, of these the newest, of these the one that is read
+        soonest. Empty for a block that is nowhere.
+        """
+
+@final
+class BlockReplica:
+    """A copy of a block on a server."""
+
+    @property
+    def server(self) -> int:
+        """The number of the server."""
+    @property
+    def is_on_node(self) -> bool:
+        """Whether the server is on the node of this client."""
+    @property
+    def tier(self) -> str:
+        """``memory``, or a directory: its path for the server's own user, else its number."""
+    @property
+    def nbytes(self) -> int:
+        """The length of the block in bytes."""
+    @property
+    def version(self) -> int:
+        """The version of the copy."""
+    @property
+    def is_confirmed(self) -> bool:
+        """False if it may be older than one that was acknowledged."""
+    @property
+    def is_dirty(self) -> bool:
+        """Whether it is on no durable tier yet."""
+    @property
+    def read_s(self) -> float | None:
+        """Expected seconds to read it whole from here, by what such reads have cost this client, or
+        else by what the server has seen; None before the first read.
+        """
 
 @final
 class MappedBlock:

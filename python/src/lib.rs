@@ -18,6 +18,7 @@ mod sample;
 mod server_maps;
 mod staging;
 mod staging_blocks;
+mod staging_places;
 mod stream;
 mod tasks;
 mod value;
@@ -53,6 +54,9 @@ fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<staging_blocks::BlockList>()?;
     module.add_class::<staging_blocks::MappedBlock>()?;
     module.add_class::<staging_blocks::StagedBlock>()?;
+    module.add_class::<staging_places::BlockReplica>()?;
+    module.add_class::<staging_places::LocatedBlock>()?;
+    module.add_class::<staging_places::LocatedBlocks>()?;
     module.add_class::<observer::Observer>()?;
     module.add_class::<observer::Status>()?;
     module.add_class::<observer::StreamInfo>()?;

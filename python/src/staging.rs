@@ -20,6 +20,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::errors::from_staging;
 use crate::staging_blocks::{BlockList, MappedBlock, StagedBlock};
+use crate::staging_places::LocatedBlocks;
 
 /// Nanoseconds in a second.
 const NS_PER_S: f64 = 1e9;
@@ -178,6 +179,13 @@ impl StagingClient {
         let key = key_of(key)?;
         let info = self.run(py, |client| client.client()?.stat(&key))?;
         Ok(StagedBlock::new(key, info))
+    }
+
+    /// Where many blocks are.
+    fn locate(&self, py: Python<'_>, keys: Vec<Bound<'_, PyAny>>) -> PyResult<LocatedBlocks> {
+        let keys: Vec<BlockKey> = keys.iter().map(key_of).collect::<PyResult<_>>()?;
+        let found = self.run(py, |client| client.client()?.locate(&keys))?;
+        LocatedBlocks::new(py, keys, found)
     }
 
     /// Removes a block, and returns whether there was one.

@@ -31,15 +31,20 @@ impl StagedBlock {
     }
 }
 
+/// A key as Python has it: the dataset, and the number or the name.
+pub(crate) fn key_tuple<'py>(py: Python<'py>, key: &BlockKey) -> PyResult<Bound<'py, PyTuple>> {
+    let name = match key.name() {
+        BlockName::Number(number) => number.into_pyobject(py)?.into_any(),
+        BlockName::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+    };
+    (key.dataset(), name).into_pyobject(py)
+}
+
 #[pymethods]
 impl StagedBlock {
     #[getter]
     fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let name = match self.key.name() {
-            BlockName::Number(number) => number.into_pyobject(py)?.into_any(),
-            BlockName::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
-        };
-        (self.key.dataset(), name).into_pyobject(py)
+        key_tuple(py, &self.key)
     }
 
     #[getter]
@@ -70,6 +75,11 @@ impl StagedBlock {
     #[getter]
     fn is_dirty(&self) -> bool {
         self.info.is_dirty
+    }
+
+    #[getter]
+    fn tier(&self) -> u8 {
+        self.info.tier
     }
 
     fn __repr__(&self) -> String {

@@ -181,6 +181,35 @@ def test_a_block_has_its_replicas_and_goes_on_without_one(tmp_path: Path) -> Non
             server.stop()
 
 
+def test_where_blocks_are_is_told_for_many_at_once(stage_server: StageServer, tmp_path: Path) -> None:
+    folder = tmp_path / "second"
+    folder.mkdir()
+    second = StageServer(folder)
+    stage = barograph.StagingClient([stage_server.socket, second.socket], replicas=2, timeout=HOUR)
+    try:
+        for number in range(10):
+            stage.put(("data", number), bytes(number), version=5)
+        stage.get(("data", 9))
+        found = stage.locate([("data", number) for number in range(11)])
+    finally:
+        second.stop()
+    assert (found.epoch, found.unreachable) == (0, [])
+    assert [block.key for block in found.blocks] == [("data", number) for number in range(11)]
+    for number, block in enumerate(found.blocks[:10]):
+        assert sorted(replica.server for replica in block.replicas) == [0, 1]
+        first = block.replicas[0]
+        assert (first.version, first.nbytes, first.tier) == (5, number, "memory")
+        assert first.is_confirmed and first.is_on_node
+    read = [replica.read_s for replica in found.blocks[9].replicas]
+    assert read[0] is not None and read[0] > 0, "the one that was read comes first"
+    assert found.blocks[10].replicas == []
+    with pytest.raises(TypeError, match="tuple"):
+        stage.locate(["data"])  # type: ignore[list-item]
+    found = stage.locate([("data", 1)])
+    assert found.unreachable == [1]
+    assert [replica.server for replica in found.blocks[0].replicas] == [0]
+
+
 def test_an_epoch_that_is_over_is_refused(stage_server: StageServer) -> None:
     stage = barograph.StagingClient([stage_server.socket], timeout=0.05)
     stage.put(("data", 1), b"1")

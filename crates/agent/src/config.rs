@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ActionConfig, AgentError, ApplicationsConfig, ArchiveConfig, BandwidthConfig, ClusterConfig,
-    ControlConfig, EventConfig, ExportConfig, ForecastConfig, ScheduleConfig,
+    ControlConfig, EventConfig, ExportConfig, ForecastConfig, ScheduleConfig, StagingConfig,
 };
 use barograph_model::ConfigError;
 use barograph_recorder::seconds;
@@ -61,6 +61,8 @@ pub struct Config {
     pub control: ControlConfig,
     /// I/O scheduling: whose turn it is to do I/O, of the programs that ask.
     pub schedule: ScheduleConfig,
+    /// A server of staging beside the agent.
+    pub staging: StagingConfig,
     /// Forecasts of the near future of streams.
     pub forecast: ForecastConfig,
     /// The forecast of the bandwidth that a reader gets from a device to which others write.
@@ -93,6 +95,7 @@ impl Default for Config {
             action: ActionConfig::default(),
             control: ControlConfig::default(),
             schedule: ScheduleConfig::default(),
+            staging: StagingConfig::default(),
             forecast: ForecastConfig::default(),
             interference: BandwidthConfig::default(),
             policy: Vec::new(),
@@ -233,6 +236,7 @@ impl Config {
         self.cluster.check(&self.node)?;
         self.control.check()?;
         self.schedule.check()?;
+        self.staging.check()?;
         self.check_shared_volumes()?;
         if self.run_dir.as_os_str().is_empty() {
             self.run_dir = RunDir::default_path();

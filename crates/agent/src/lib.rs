@@ -55,6 +55,7 @@ mod self_watch;
 mod server_maps;
 #[cfg(test)]
 mod simulated;
+mod staging;
 mod start;
 mod statements;
 mod watches;
@@ -90,6 +91,7 @@ pub use interference::BandwidthConfig;
 pub use io_schedules::{PolicyName, ScheduleConfig, VolumeConfig};
 pub use look::{LookDocuments, look};
 pub use reference::{config_file, config_markdown, sources_markdown};
+pub use staging::StagingConfig;
 pub use start::Agent;
 pub use watches::{ChangelogConfig, EventConfig, WatchConfig};
 pub use who::MOVING_BYTES_PER_SECOND_MIN;

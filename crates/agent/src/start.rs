@@ -41,7 +41,7 @@ use crate::rules::{DeclaredRules, ProgramCalls};
 use crate::server_maps::ServerMaps;
 use crate::statements::StatementStore;
 use crate::watches::Watches;
-use crate::{AgentError, Config};
+use crate::{AgentError, Config, StagingConfig};
 use barograph_intake::{Applications, IngestCounts, IntakeConfig, ScopeShared};
 use barograph_recorder::{ArchiveConfig, History, World};
 
@@ -75,6 +75,7 @@ pub struct Agent {
     history: Arc<History>,
     /// Paths of the volumes whose I/O is scheduled.
     schedules: Vec<PathBuf>,
+    staging: StagingConfig,
     _lock: AgentLock,
 }
 
@@ -125,6 +126,7 @@ impl Agent {
             control: None,
             history: Arc::clone(&parts.sampling.history),
             schedules: config.schedule.paths(),
+            staging: config.staging.clone(),
             _lock: parts.lock,
         };
         let intake = parts.sampling.intake();
@@ -363,6 +365,11 @@ impl Agent {
     /// Returns the run directory.
     pub fn run_dir(&self) -> &RunDir {
         &self.run_dir
+    }
+
+    /// Returns the server of staging that is to run beside the agent, which the caller starts.
+    pub fn staging(&self) -> &StagingConfig {
+        &self.staging
     }
 
     /// Waits until the sampling thread has ended, which it does by itself only if it panics.

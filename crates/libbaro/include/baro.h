@@ -1139,6 +1139,26 @@ baro_stage_list_t *baro_stage_list(const baro_stage_t *stage, const char *datase
 int baro_stage_list_next(baro_stage_list_t *list, const baro_stage_entry_t **entry);
 void baro_stage_list_close(baro_stage_list_t *list);
 
+/* A copy of a block on a server. */
+typedef struct {
+    size_t index;   /* of its key in the question */
+    uint64_t server;
+    int is_on_node; /* 1 if the server is on the node of this client */
+    int tier;       /* 0 for memory, n for the nth directory of the server */
+    double read_s;  /* expected seconds to read it whole from here; below 0 if unknown */
+    baro_stage_info_t info;
+} baro_stage_replica_t;
+
+/* Finds where `count` blocks are, with one question to each server for many of them. Writes the
+ * replicas of all blocks in the order of the keys; those of a block are sorted: confirmed ones
+ * first, of these the newest, of these the one that is read soonest. A block that is nowhere, or
+ * on servers alone that cannot be asked, has none. The expected time is by what such reads have
+ * cost this client, or else by what the server has seen. `*found` is how many there are; if there
+ * is room for fewer, as many as fit are written and BARO_E_TOO_LONG is returned.
+ * BARO_E_UNREACHABLE if no server can be asked. */
+int baro_stage_locate(baro_stage_t *stage, const baro_stage_key_t *keys, size_t count,
+                      baro_stage_replica_t *replicas, size_t room, size_t *found);
+
 #ifdef __cplusplus
 }
 #endif

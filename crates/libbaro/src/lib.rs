@@ -29,6 +29,7 @@ mod read;
 mod server_maps;
 mod staging;
 mod staging_blocks;
+mod staging_places;
 mod subscribe;
 
 /// The version of `baro.h` that this library implements: major in the upper half, minor in the

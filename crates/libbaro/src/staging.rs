@@ -373,7 +373,7 @@ pub(crate) unsafe fn begin(
 
 /// # Safety
 /// `key` is null or valid with what it points to.
-unsafe fn key_of(key: *const BaroStageKey) -> Result<BlockKey, Failure> {
+pub(crate) unsafe fn key_of(key: *const BaroStageKey) -> Result<BlockKey, Failure> {
     // SAFETY: the caller upholds the requirements of this function.
     let key = unsafe { key.as_ref() };
     let key = key.ok_or_else(|| Failure::new(E_ARGUMENT, "the key is null"))?;

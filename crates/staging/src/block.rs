@@ -22,10 +22,12 @@ pub struct BlockInfo {
     pub is_confirmed: bool,
     /// Whether the block is on no durable tier yet.
     pub is_dirty: bool,
+    /// The fastest tier that has it: 0 for memory, and n for the nth directory of the server.
+    pub tier: u8,
 }
 
 /// Bytes of an encoded [`BlockInfo`].
-pub(crate) const INFO_BYTES: usize = 8 + 8 + 4 + 8 + 2;
+pub(crate) const INFO_BYTES: usize = 8 + 8 + 4 + 8 + 3;
 
 impl BlockInfo {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -34,6 +36,7 @@ impl BlockInfo {
         out.extend(self.checksum.to_le_bytes());
         out.extend(self.epoch.to_le_bytes());
         out.extend([u8::from(self.is_confirmed), u8::from(self.is_dirty)]);
+        out.push(self.tier);
     }
 
     pub(crate) fn decode(reader: &mut ByteReader<'_>) -> Result<Self, BytesFault> {
@@ -44,6 +47,7 @@ impl BlockInfo {
             epoch: reader.u64()?,
             is_confirmed: reader.flag()?,
             is_dirty: reader.flag()?,
+            tier: reader.u8()?,
         };
         match info.bytes <= crate::BLOCK_BYTES_MAX {
             true => Ok(info),

@@ -13,6 +13,7 @@ mod dial;
 mod get;
 mod guest;
 mod list;
+mod locate;
 mod placement;
 mod pool;
 mod put;
@@ -29,6 +30,7 @@ pub use config::{
 };
 pub use guest::GuestClient;
 pub use list::ListCursor;
+pub use locate::{BlockReplica, LocateAnswer};
 pub use placement::{Placement, rendezvous};
 
 use crate::block::BlockInfo;
@@ -36,6 +38,7 @@ use crate::error::{FaultCode, StagingError};
 use crate::key::BlockKey;
 use crate::status::ServerStatus;
 use crate::wire::{Answer, Request};
+use locate::ServerTimes;
 use pool::Pool;
 
 /// The longest time between two looks whether a newer map has come.
@@ -51,6 +54,7 @@ pub struct StagingClient {
     has_map: Condvar,
     pool: Pool,
     counts: Mutex<ClientCounts>,
+    times: Mutex<ServerTimes>,
 }
 
 impl StagingClient {
@@ -63,6 +67,7 @@ impl StagingClient {
             has_map: Condvar::new(),
             pool: Pool::default(),
             counts: Mutex::default(),
+            times: Mutex::default(),
         }
     }
 
@@ -71,6 +76,7 @@ impl StagingClient {
         let mut now = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         if map.epoch >= now.epoch {
             self.pool.keep(&map);
+            self.keep_times(&map);
             *now = Arc::new(map);
         }
         self.has_map.notify_all();

@@ -97,6 +97,15 @@ impl BlockKey {
         }
     }
 
+    /// Bytes that the key takes in a frame, at most.
+    pub(crate) fn wire_bytes(&self) -> usize {
+        let name = match &self.name {
+            BlockName::Bytes(name) => name.len(),
+            BlockName::Number(_) => 8,
+        };
+        self.dataset.len() + name + 8
+    }
+
     /// Takes a key from foreign bytes.
     pub(crate) fn decode(reader: &mut ByteReader<'_>) -> Result<Self, BytesFault> {
         let dataset = reader.text(DATASET_BYTES_MAX)?;
@@ -140,6 +149,7 @@ mod tests {
             let Ok(key) = key else { continue };
             let mut bytes = Vec::new();
             key.encode(&mut bytes);
+            assert!(bytes.len() <= key.wire_bytes());
             assert_eq!(BlockKey::decode(&mut ByteReader::new(&bytes)), Ok(key));
             bytes.pop();
             assert!(BlockKey::decode(&mut ByteReader::new(&bytes)).is_err());

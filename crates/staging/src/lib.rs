@@ -18,6 +18,7 @@ pub mod client;
 mod error;
 mod key;
 mod memory;
+mod read_times;
 pub mod server;
 mod status;
 mod store;
@@ -30,6 +31,7 @@ pub use client::StagingClient;
 pub use error::{FaultCode, StagingError};
 pub use key::{BlockKey, BlockName, DATASET_BYTES_MAX, KeyFault, NAME_BYTES_MAX};
 pub use memory::MappedBlock;
+pub use read_times::ReadCost;
 pub use server::StagingServer;
 pub use status::{ServerCounts, ServerStatus, TierStatus};
 pub use store::{

@@ -6,6 +6,7 @@
 
 mod admission;
 mod config;
+mod costs;
 mod fence;
 mod listen;
 mod serve;

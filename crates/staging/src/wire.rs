@@ -12,10 +12,10 @@ mod answer;
 mod frame;
 mod request;
 
-pub use answer::{Answer, MemoryPlace, Welcome};
+pub use answer::{Answer, LocatedBlocks, LocatedTier, MemoryPlace, Welcome};
 pub use frame::{
     CHUNK_BYTES_MAX, EAGER_BYTES_MAX, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, PROTOCOL, WireFault,
 };
-pub use request::{GetForm, Hello, Request, TOKEN_BYTES_MAX};
+pub use request::{GetForm, Hello, LOCATE_BYTES_MAX, LOCATE_KEYS_MAX, Request, TOKEN_BYTES_MAX};
 
 pub(crate) use frame::DATA_KIND;

@@ -4,6 +4,7 @@
 mod block;
 mod get;
 mod list;
+mod locate;
 mod map;
 mod member;
 mod places;
@@ -12,11 +13,14 @@ mod put;
 mod remove;
 mod serve;
 mod servers;
+mod service;
 mod stat;
 mod status;
 mod tiers;
 
 use clap::{Args, Subcommand};
+
+pub(super) use service::Service;
 
 use super::{Target, TryAgain, Usage, format, output, progress, room};
 
@@ -51,6 +55,11 @@ enum Verb {
     /// List blocks
     #[command(visible_alias = "list")]
     Ls(list::Ls),
+    /// Show where blocks are: servers, tiers, and how long a read is expected to take
+    ///
+    /// All blocks are asked for at once. The expected time is by what reads of that tier have cost
+    /// so far, over sockets like the one of this command; it is unknown before the first.
+    Locate(locate::Locate),
     /// Remove a block from all its replicas
     Rm(remove::Rm),
     /// Show what is known of a block: version, size, checksum
@@ -69,6 +78,7 @@ impl Stage {
             Verb::Put(put) => put.run(),
             Verb::Get(get) => get.run(),
             Verb::Ls(ls) => ls.run(),
+            Verb::Locate(locate) => locate.run(),
             Verb::Rm(rm) => rm.run(),
             Verb::Stat(stat) => stat.run(),
             Verb::Status(status) => status.run(),

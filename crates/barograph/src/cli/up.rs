@@ -13,6 +13,7 @@ use tracing::{error, warn};
 use tracing_subscriber::EnvFilter;
 
 use super::documents::{DocumentRow, document};
+use super::stage::Service;
 use super::{doctor, output};
 use crate::heap;
 
@@ -103,8 +104,13 @@ impl Up {
             .build()?;
         // Signals are caught before anybody is told that the agent is ready to take them.
         let signals = runtime.block_on(async { Signals::catch() })?;
+        let staging = Service::start(agent.staging(), agent.run_dir().path())?;
         announce(&agent, json)?;
         let signal = runtime.block_on(signals.wait(&agent));
+        // The agent still tells the server of its map while it stops.
+        if let Some(staging) = staging {
+            staging.stop();
+        }
         agent.stop();
         match signal {
             Some(signal) => output::print(&format!("barograph stopped ({signal})\n")),

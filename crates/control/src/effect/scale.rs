@@ -5,8 +5,10 @@
 //! members get shows which of the two counts. Windows without an operation say nothing, since
 //! programs that compute do no I/O whatever the map is. The windows before the change in which the
 //! server was slow and those after it are compared by a rank-sum test. If it cannot say with a
-//! confidence of 90 % that there are more operations without the server, the server is wanted back,
-//! and none is taken out of the map for a while.
+//! confidence of 90 % that there are more operations without the server, and by more than 5 %, the
+//! server is wanted back, and none is taken out of the map for a while. The margin is needed, since
+//! programs that keep a pace differ so little from window to window that the test takes a
+//! ten-thousandth for an effect.
 
 use std::collections::VecDeque;
 
@@ -22,6 +24,8 @@ const AFTER: usize = 12;
 const SETTLE: usize = 2;
 /// The greatest probability of a difference by chance at which the effect counts as shown.
 const CHANCE_MAX: f64 = 0.1;
+/// The part of the operations by which there have to be more.
+const GAIN_MIN: f64 = 0.05;
 
 /// What a comparison has found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,9 +34,9 @@ pub struct ScaleFinding {
     pub before: (usize, f64),
     /// The same without the server.
     pub after: (usize, f64),
-    /// The probability of such a difference by chance.
+    /// The probability of such a difference by chance, if the server's absence gives 5 %.
     pub chance: f64,
-    /// Whether there are more operations without the server.
+    /// Whether there are more operations without the server, by more than 5 %.
     pub is_effective: bool,
 }
 
@@ -42,8 +46,9 @@ impl ScaleFinding {
         let ((before, slow), (after, fast)) = (self.before, self.after);
         format!(
             "members ended {slow:.1} operations/s before ({before} windows, median) and {fast:.1} \
-             without it ({after}); by chance alone there would be as many with a probability of \
-             {:.2}, and less than {CHANCE_MAX} is wanted",
+             without it ({after}); if that gave {:.0} %, there would be as many by chance with a \
+             probability of {:.2}, and less than {CHANCE_MAX} is wanted",
+            GAIN_MIN * 100.0,
             self.chance
         )
     }
@@ -88,7 +93,8 @@ impl ScaleEffect {
             return None;
         }
         let ScaleTrial { before, after, .. } = self.trial.take()?;
-        let chance = larger_by_chance(&after, &before);
+        let wanted: Vec<f64> = before.iter().map(|it| it * (1.0 + GAIN_MIN)).collect();
+        let chance = larger_by_chance(&after, &wanted);
         let finding = ScaleFinding {
             before: (before.len(), median(&before)),
             after: (after.len(), median(&after)),
@@ -198,6 +204,19 @@ mod tests {
             assert_eq!(effect.held_until(5 + HOLD_OFF_NS), None);
             assert!(effect.resume() && !effect.resume());
         }
+    }
+
+    #[test]
+    fn a_difference_that_is_certain_and_means_nothing_is_no_effect() {
+        // A program of ten operations/s: its windows differ in the last digits.
+        let paced = |effect: &mut ScaleEffect, windows: usize, of: f64| {
+            (0..windows).find_map(|n| effect.observe(of + n as f64 * 1e-6, 0))
+        };
+        let mut effect = ScaleEffect::default();
+        assert_eq!(paced(&mut effect, 40, 9.998), None);
+        assert!(effect.begin_trial(100));
+        let finding = paced(&mut effect, SETTLE + AFTER, 9.999).unwrap();
+        assert!(!finding.is_effective, "{finding:?}");
     }
 
     #[test]

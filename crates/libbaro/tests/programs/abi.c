@@ -67,6 +67,8 @@ static void nulls(void)
     CHECK(baro_stage_map(NULL, NULL, &block) < 0 && block == NULL && baro_stage_map(NULL, NULL, NULL) < 0);
     CHECK(baro_stage_block_data(NULL, &info) == NULL && baro_stage_is_valid(NULL) == 0);
     CHECK(baro_stage_list(NULL, "a", NULL) == NULL && baro_stage_list_next(NULL, &entry) < 0 && entry == NULL);
+    size_t found = 7;
+    CHECK(baro_stage_locate(NULL, NULL, 0, NULL, 0, &found) < 0 && found == 0);
     baro_stage_release(NULL);
     baro_stage_list_close(NULL);
     baro_stage_close(NULL);

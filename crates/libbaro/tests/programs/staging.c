@@ -68,6 +68,16 @@ static void round_trips(void)
     CHECK(baro_stage_get(stage, &named, memory, 99, &info) == BARO_E_TOO_LONG && info.bytes == 100);
     CHECK(baro_stage_get(stage, &named, memory, 100, NULL) == BARO_OK);
     CHECK(baro_stage_stat(stage, &named, &info) == BARO_OK && info.bytes == 100 && info.version == 7);
+    /* Where they are: a block that was read has a time, and one that is nowhere no replica. */
+    baro_stage_key_t keys[3] = {named, BARO_STAGE_NUMBER("data", 3), BARO_STAGE_NUMBER("data", 99)};
+    baro_stage_replica_t replicas[2];
+    size_t found;
+    CHECK(baro_stage_locate(stage, keys, 3, replicas, 2, &found) == BARO_OK && found == 2);
+    CHECK(replicas[0].index == 0 && replicas[0].info.version == 7 && replicas[0].server == 0);
+    CHECK(replicas[1].index == 1 && replicas[1].info.bytes == MIB && replicas[1].tier == 0);
+    CHECK(replicas[1].is_on_node && replicas[1].read_s > 0);
+    CHECK(baro_stage_locate(stage, keys, 3, replicas, 1, &found) == BARO_E_TOO_LONG && found == 2);
+    CHECK(baro_stage_locate(stage, NULL, 1, replicas, 2, &found) == BARO_E_ARGUMENT && found == 0);
     /* Keys in order: numbers before names. */
     baro_stage_list_t *list = baro_stage_list(stage, "da", NULL);
     const baro_stage_entry_t *entry;

@@ -198,13 +198,19 @@ impl StagingClient {
             ..*wanted
         };
         for _ in 0..MAPPED_TRIES {
+            let begun_ns = self.clock.monotonic_ns();
             match self.ask(map, server, &certain, GetForm::Place, out)? {
                 Got::Bytes(info) => {
                     self.counted().gets_socket += 1;
+                    self.observe_read(server, &info, out.bytes(), begun_ns);
                     return Ok(info);
                 }
                 Got::Mapped(block) => match self.copy_out(&block, wanted, out) {
-                    Some(copied) => return copied.map(|()| *block.info()),
+                    Some(copied) => {
+                        copied?;
+                        self.observe_read(server, block.info(), out.bytes(), begun_ns);
+                        return Ok(*block.info());
+                    }
                     None => self.counted().mapped_stale += 1,
                 },
             }

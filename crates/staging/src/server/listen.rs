@@ -172,11 +172,13 @@ fn admit(socket: Socket, user: Option<UserId>, shared: &Arc<Shared>) {
     let Some(id) = shared.admission.enter(handle, user, &shared.config) else {
         return;
     };
-    let inside = Arc::clone(shared);
+    let (inside, admission) = (Arc::clone(shared), Arc::clone(&shared.admission));
     let thread = std::thread::Builder::new().name("staging-session".into());
     let spawned = thread.spawn(move || {
         session::run(socket, user, id, &inside);
-        inside.admission.leave(id);
+        // Who waits for the end of all connections may then open the store anew.
+        drop(inside);
+        admission.leave(id);
     });
     if spawned.is_err() {
         shared.admission.leave(id);

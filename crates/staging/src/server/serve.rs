@@ -1,12 +1,14 @@
 //! The answers to requests.
 
+use super::costs::SocketKind;
 use super::shared::Shared;
 use crate::block::UserId;
 use crate::error::{FaultCode, StagingError};
 use crate::store::{BlockReader, PutHead, PutWriter};
 use crate::transport::{FrameStream, TransportFault};
 use crate::wire::{
-    Answer, CHUNK_BYTES_MAX, EAGER_BYTES_MAX, GetForm, MemoryPlace, Request, WireFault,
+    Answer, CHUNK_BYTES_MAX, EAGER_BYTES_MAX, GetForm, LocatedBlocks, MemoryPlace, Request,
+    WireFault,
 };
 
 /// Bytes that are taken or sent at a time where they go through a buffer, and are checked while
@@ -40,10 +42,11 @@ pub(super) fn serve(
             accept_unconfirmed,
             form,
         } => {
+            let begun_ns = store.clock.monotonic_ns();
             let opened = pass(shared, epoch, || store.get(user, &key, accept_unconfirmed));
             let wanted = Wanted { from, bytes, form };
             return match opened {
-                Ok(reader) => get(frames, &reader, &wanted, shared),
+                Ok(reader) => get(frames, &reader, &wanted, begun_ns, shared),
                 Err(error) => refuse(frames, &error, shared),
             };
         }
@@ -55,6 +58,11 @@ pub(super) fn serve(
             .map(|version| Answer::Deleted { version }),
         Request::Stat { epoch, key } => {
             pass(shared, epoch, || store.stat(user, &key)).map(Answer::Info)
+        }
+        Request::Locate { epoch, keys } => {
+            let tiers = shared.located_tiers(user, SocketKind::of(frames));
+            pass(shared, epoch, || Ok(store.locate(user, &keys)))
+                .map(|blocks| Answer::Places(LocatedBlocks { tiers, blocks }))
         }
         Request::Status => match Shared::tells_status(user) {
             true => Ok(Answer::Status(shared.status().into())),
@@ -227,6 +235,7 @@ fn get(
     frames: &mut FrameStream,
     reader: &BlockReader,
     wanted: &Wanted,
+    begun_ns: i64,
     shared: &Shared,
 ) -> Result<(), TransportFault> {
     let info = *reader.info();
@@ -255,7 +264,11 @@ fn get(
             send_memory(frames, &head, &all[from..from + bytes as usize], until_ns)
         }
         None => send_file(frames, &head, reader, (wanted.from, bytes), until_ns),
-    }
+    }?;
+    let took_ns = shared.store.clock.monotonic_ns().saturating_sub(begun_ns);
+    let socket = SocketKind::of(frames);
+    shared.costs.observe(info.tier, socket, bytes, took_ns);
+    Ok(())
 }
 
 /// Sends bytes from memory, with the head of the answer before the first.

@@ -7,17 +7,20 @@ use barograph_control::ToldEpochs;
 
 use super::admission::Admission;
 use super::config::ServerConfig;
+use super::costs::{SocketKind, TierCosts};
 use super::fence::Fence;
 use crate::block::UserId;
 use crate::status::{ServerStatus, TierStatus};
 use crate::store::{BlockStore, ServerMembership};
+use crate::wire::LocatedTier;
 
 /// What all threads of a server share.
 pub(crate) struct Shared {
     pub(crate) store: Arc<BlockStore>,
     pub(crate) config: ServerConfig,
-    pub(crate) admission: Admission,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) fence: Fence,
+    pub(super) costs: TierCosts,
     is_stopping: AtomicBool,
 }
 
@@ -26,8 +29,9 @@ impl Shared {
         Self {
             store,
             config,
-            admission: Admission::default(),
+            admission: Arc::default(),
             fence: Fence::default(),
+            costs: TierCosts::default(),
             is_stopping: AtomicBool::new(false),
         }
     }
@@ -52,6 +56,22 @@ impl Shared {
                 .map(|(path, held)| TierStatus { path, held })
                 .collect(),
         }
+    }
+
+    /// The tiers with what their reads cost, for a user who asks over a kind of socket.
+    pub(super) fn located_tiers(&self, user: UserId, socket: SocketKind) -> Vec<LocatedTier> {
+        let paths = self.store.directories.iter();
+        let paths = paths.map(|tier| tier.config.path.to_string_lossy().into_owned());
+        let paths = paths.map(|path| Self::tells_status(user).then_some(path));
+        let tiers = std::iter::once(None).chain(paths).enumerate();
+        tiers
+            .map(|(tier, path)| LocatedTier {
+                path,
+                cost: u8::try_from(tier)
+                    .ok()
+                    .and_then(|tier| self.costs.cost(tier, socket)),
+            })
+            .collect()
     }
 
     /// Whether a user is told what the server holds for all: its own user and root.

@@ -86,6 +86,14 @@ impl BlockStore {
         Ok(state.info(entry))
     }
 
+    /// What is known of many blocks; `None` for one that is not here.
+    pub fn locate(&self, user: UserId, keys: &[BlockKey]) -> Vec<Option<BlockInfo>> {
+        let state = self.lock();
+        let blocks = state.users.get(&user).map(|user| &user.blocks);
+        let info = |key| Some(state.info(blocks?.get(key)?));
+        keys.iter().map(info).collect()
+    }
+
     fn copies(&self, user: UserId, key: &BlockKey) -> Result<Copies, StagingError> {
         let now_ns = self.clock.monotonic_ns();
         let mut state = self.lock();

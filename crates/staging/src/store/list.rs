@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::stock::BlockStore;
-use crate::block::{BlockInfo, UserId};
+use crate::block::{BlockInfo, INFO_BYTES, UserId};
 use crate::key::{BlockKey, BlockName};
 
 /// Most blocks of a page.
@@ -74,19 +74,10 @@ impl BlockStore {
                 BlockName::Number(_) => query.name.is_empty(),
             };
             if is_named {
-                bytes += key_bytes(key);
+                bytes += key.wire_bytes() + INFO_BYTES;
                 page.blocks.push((BlockKey::clone(key), state.info(entry)));
             }
         }
         page
     }
-}
-
-/// Bytes that a block takes in a page.
-fn key_bytes(key: &BlockKey) -> usize {
-    let name = match key.name() {
-        BlockName::Bytes(name) => name.len(),
-        BlockName::Number(_) => 8,
-    };
-    key.dataset().len() + name + crate::block::INFO_BYTES + 8
 }

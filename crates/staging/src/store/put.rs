@@ -373,19 +373,7 @@ impl PutWriter<'_> {
                 entry.epoch = head.epoch.max(entry.epoch);
                 entry.is_recovered = false;
                 state.counts.puts += 1;
-                let entry = &*state
-                    .entry(user, &head.key)
-                    .expect("it was there, under this lock");
-                let (version, bytes, checksum) = (entry.version, entry.bytes, entry.checksum);
-                let (epoch, is_dirty) = (entry.epoch, entry.dirty.is_some());
-                return Ok(BlockInfo {
-                    version,
-                    bytes,
-                    checksum,
-                    epoch,
-                    is_confirmed: epoch >= state.joined_epoch,
-                    is_dirty,
-                });
+                return Ok(state.info(&state.users[&user].blocks[&head.key]));
             }
         }
         let old = state.remove(user, &head.key);

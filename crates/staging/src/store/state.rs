@@ -141,6 +141,14 @@ impl Entry {
         self.memory.is_some() || !self.files.is_empty()
     }
 
+    /// The fastest tier that has it, as in [`BlockInfo::tier`].
+    fn tier(&self) -> u8 {
+        match (&self.memory, self.files.first()) {
+            (None, Some(file)) => u8::try_from(file.tier + 1).unwrap_or(u8::MAX),
+            _ => 0,
+        }
+    }
+
     pub(crate) fn add_file(&mut self, copy: Arc<FileCopy>) {
         let at = self.files.partition_point(|file| file.tier < copy.tier);
         self.files.insert(at, copy);
@@ -208,6 +216,7 @@ impl State {
             epoch: entry.epoch,
             is_confirmed: !entry.is_recovered && entry.epoch >= self.joined_epoch,
             is_dirty: entry.dirty.is_some(),
+            tier: entry.tier(),
         }
     }
 

@@ -1,10 +1,12 @@
 //! What servers answer.
 
 use super::frame::{PROTOCOL, WireFault, framed};
+use super::request::LOCATE_KEYS_MAX;
 use crate::block::{BlockInfo, UserId};
 use crate::bytes::{ByteReader, BytesFault, put_text};
 use crate::error::{FaultCode, StagingError};
 use crate::key::BlockKey;
+use crate::read_times::ReadCost;
 use crate::status::ServerStatus;
 use crate::store::ListPage;
 
@@ -17,10 +19,14 @@ const DELETED: u8 = 134;
 const PAGE: u8 = 135;
 const FAULT: u8 = 136;
 const STATUS: u8 = 137;
+const PLACES: u8 = 138;
 /// Bytes of the longest text of a fault.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 /// Most blocks of a page in a frame.
 const PAGE_BLOCKS_MAX: u32 = 1_000;
+/// Most tiers of which the costs are told, and bytes of the longest path of one.
+const TIERS_MAX: usize = 16;
+const PATH_BYTES_MAX: usize = 256;
 
 /// The answer to a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +50,26 @@ pub struct MemoryPlace {
     pub generation: u64,
 }
 
+/// A tier of a server, as it is told to those who ask where blocks are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LocatedTier {
+    /// Its directory; `None` for memory, and for other users than the server's own and root.
+    pub path: Option<String>,
+    /// What its reads cost over this kind of socket; `None` before the first.
+    pub cost: Option<ReadCost>,
+}
+
+/// What a server knows of many blocks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LocatedBlocks {
+    /// Its tiers: memory first.
+    pub tiers: Vec<LocatedTier>,
+    /// The blocks, in the order of the question; `None` for one that is not here.
+    pub blocks: Vec<Option<BlockInfo>>,
+}
+
 /// An answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// The connection holds.
     Welcome(Welcome),
@@ -74,6 +98,8 @@ pub enum Answer {
     },
     /// A page of a list.
     Page(ListPage),
+    /// Which of many blocks are here.
+    Places(LocatedBlocks),
     /// What the server tells of itself.
     Status(Box<ServerStatus>),
     /// The request is refused.
@@ -132,6 +158,7 @@ impl Answer {
                 out.extend(place.generation.to_le_bytes());
             }),
             Self::Status(status) => framed(STATUS, |out| status.encode(out)),
+            Self::Places(located) => framed(PLACES, |out| encode_located(located, out)),
             Self::Deleted { version } => framed(DELETED, |out| out.extend(version.to_le_bytes())),
             Self::Page(page) => framed(PAGE, |out| encode_page(page, out)),
             Self::Fault { code, number, text } => framed(FAULT, |out| {
@@ -157,6 +184,7 @@ impl Answer {
             PLACE => decode_place(&mut reader),
             DELETED => reader.u64().map(|version| Self::Deleted { version }),
             PAGE => decode_page(&mut reader).map(Self::Page),
+            PLACES => decode_located(&mut reader).map(Self::Places),
             STATUS => ServerStatus::decode(&mut reader).map(|it| Self::Status(it.into())),
             FAULT => decode_fault(&mut reader),
             _ => return Err(WireFault::Kind(kind)),
@@ -222,6 +250,53 @@ fn decode_page(reader: &mut ByteReader<'_>) -> Result<ListPage, BytesFault> {
         page.next = Some(BlockKey::decode(reader)?);
     }
     Ok(page)
+}
+
+fn encode_located(located: &LocatedBlocks, out: &mut Vec<u8>) {
+    let tiers = &located.tiers[..located.tiers.len().min(TIERS_MAX)];
+    out.push(tiers.len() as u8);
+    for tier in tiers {
+        let path = tier.path.as_deref().unwrap_or_default();
+        out.push(u8::from(tier.path.is_some()));
+        put_text(out, &path[..path.floor_char_boundary(PATH_BYTES_MAX)]);
+        ReadCost::encode(tier.cost, out);
+    }
+    let count = u16::try_from(located.blocks.len()).expect("questions are bounded");
+    out.extend(count.to_le_bytes());
+    for block in &located.blocks {
+        out.push(u8::from(block.is_some()));
+        if let Some(info) = block {
+            info.encode(out);
+        }
+    }
+}
+
+fn decode_located(reader: &mut ByteReader<'_>) -> Result<LocatedBlocks, BytesFault> {
+    let mut located = LocatedBlocks::default();
+    let tiers = usize::from(reader.u8()?);
+    if tiers > TIERS_MAX {
+        return Err(BytesFault);
+    }
+    for _ in 0..tiers {
+        let is_told = reader.flag()?;
+        let path = reader.text(PATH_BYTES_MAX)?;
+        located.tiers.push(LocatedTier {
+            path: is_told.then(|| path.to_owned()),
+            cost: ReadCost::decode(reader)?,
+        });
+    }
+    let count = usize::from(reader.u16()?);
+    if count > LOCATE_KEYS_MAX {
+        return Err(BytesFault);
+    }
+    for _ in 0..count {
+        let info = match reader.flag()? {
+            true => Some(BlockInfo::decode(reader)?),
+            false => None,
+        };
+        located.blocks.push(info);
+    }
+    Ok(located)
 }
 
 fn decode_fault(reader: &mut ByteReader<'_>) -> Result<Answer, BytesFault> {

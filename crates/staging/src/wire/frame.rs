@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::bytes::BytesFault;
 
 /// The version of the protocol. A server refuses every other.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 /// Bytes of the head of a frame: length and kind.
 pub const HEAD_BYTES: usize = 5;
 /// Bytes of the longest body of a frame that is not data.

@@ -20,6 +20,11 @@ const DELETE: u8 = 4;
 const STAT: u8 = 5;
 const LIST: u8 = 6;
 const STATUS: u8 = 7;
+const LOCATE: u8 = 8;
+/// Most keys of one question where blocks are.
+pub const LOCATE_KEYS_MAX: usize = 1_000;
+/// Most bytes of these keys.
+pub const LOCATE_BYTES_MAX: usize = 48 << 10;
 
 /// The first frame of a connection.
 #[derive(Clone, PartialEq, Eq)]
@@ -99,6 +104,13 @@ pub enum Request {
         /// Which blocks.
         query: ListQuery,
     },
+    /// What the server knows of many blocks is wanted, and what reads of its tiers cost.
+    Locate {
+        /// The epoch of the client's map.
+        epoch: u64,
+        /// The blocks: at most [`LOCATE_KEYS_MAX`], of [`LOCATE_BYTES_MAX`] in all.
+        keys: Vec<BlockKey>,
+    },
     /// What the server tells of itself is wanted, by its own user.
     Status,
 }
@@ -112,6 +124,7 @@ impl Request {
             Self::Get { epoch, .. }
             | Self::Delete { epoch, .. }
             | Self::Stat { epoch, .. }
+            | Self::Locate { epoch, .. }
             | Self::List { epoch, .. } => Some(*epoch),
         }
     }
@@ -149,6 +162,12 @@ impl Request {
                 out.extend(epoch.to_le_bytes());
                 key.encode(out);
             }),
+            Self::Locate { epoch, keys } => framed(LOCATE, |out| {
+                out.extend(epoch.to_le_bytes());
+                let count = u16::try_from(keys.len()).expect("clients ask for few keys at a time");
+                out.extend(count.to_le_bytes());
+                keys.iter().for_each(|key| key.encode(out));
+            }),
             Self::Status => framed(STATUS, |_| ()),
             Self::List { epoch, query } => framed(LIST, |out| {
                 out.extend(epoch.to_le_bytes());
@@ -171,6 +190,7 @@ impl Request {
             DELETE => decode_delete(&mut reader),
             STAT => decode_stat(&mut reader),
             LIST => decode_list(&mut reader),
+            LOCATE => decode_locate(&mut reader),
             STATUS => Ok(Self::Status),
             _ => return Err(WireFault::Kind(kind)),
         };
@@ -280,6 +300,16 @@ fn decode_stat(reader: &mut ByteReader<'_>) -> Result<Request, BytesFault> {
     let epoch = reader.u64()?;
     let key = BlockKey::decode(reader)?;
     Ok(Request::Stat { epoch, key })
+}
+
+fn decode_locate(reader: &mut ByteReader<'_>) -> Result<Request, BytesFault> {
+    let epoch = reader.u64()?;
+    let count = usize::from(reader.u16()?);
+    if count > LOCATE_KEYS_MAX {
+        return Err(BytesFault);
+    }
+    let keys: Result<_, _> = (0..count).map(|_| BlockKey::decode(reader)).collect();
+    Ok(Request::Locate { epoch, keys: keys? })
 }
 
 fn encode_query(query: &ListQuery, out: &mut Vec<u8>) {

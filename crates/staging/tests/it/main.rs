@@ -12,6 +12,7 @@ mod epochs;
 mod guest;
 mod hostile;
 mod kill;
+mod locate;
 mod replicas;
 mod serving;
 mod store;

@@ -1,11 +1,12 @@
 //! The decoder against every kind of bytes.
 
 use barograph_staging::wire::{
-    Answer, FRAME_BYTES_MAX, FrameHead, GetForm, HEAD_BYTES, Hello, MemoryPlace, Request, Welcome,
+    Answer, FRAME_BYTES_MAX, FrameHead, GetForm, HEAD_BYTES, Hello, LocatedBlocks, LocatedTier,
+    MemoryPlace, Request, Welcome,
 };
 use barograph_staging::{
-    BlockInfo, BlockKey, FaultCode, ListPage, ListQuery, PutHead, PutTarget, ServerCounts,
-    ServerStatus, StoreCounts, TierStatus, TierUse,
+    BlockInfo, BlockKey, FaultCode, ListPage, ListQuery, PutHead, PutTarget, ReadCost,
+    ServerCounts, ServerStatus, StoreCounts, TierStatus, TierUse,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -26,15 +27,17 @@ fn infos() -> impl Strategy<Value = BlockInfo> {
         any::<u32>(),
         any::<u64>(),
         any::<[bool; 2]>(),
+        any::<u8>(),
     );
     fields.prop_map(
-        |(version, bytes, checksum, epoch, [is_confirmed, is_dirty])| BlockInfo {
+        |(version, bytes, checksum, epoch, [is_confirmed, is_dirty], tier)| BlockInfo {
             version,
             bytes,
             checksum,
             epoch,
             is_confirmed,
             is_dirty,
+            tier,
         },
     )
 }
@@ -100,6 +103,7 @@ fn requests() -> impl Strategy<Value = Request> {
             version_max,
         }),
         Just(Request::Status),
+        (vec(keys(), 0..9), any::<u64>()).prop_map(|(keys, epoch)| Request::Locate { epoch, keys }),
         list.prop_map(|(dataset, name, after, blocks_max)| Request::List {
             epoch: 3,
             query: ListQuery {
@@ -148,6 +152,18 @@ fn statuses() -> impl Strategy<Value = ServerStatus> {
     })
 }
 
+fn located() -> impl Strategy<Value = LocatedBlocks> {
+    let cost = (0.0..1e9_f64, 0.0..1.0_f64);
+    let cost = cost.prop_map(|(latency_s, byte_s)| ReadCost { latency_s, byte_s });
+    let tier = (
+        proptest::option::of("[a-zä/]{0,99}"),
+        proptest::option::of(cost),
+    );
+    let tier = tier.prop_map(|(path, cost)| LocatedTier { path, cost });
+    let blocks = vec(proptest::option::of(infos()), 0..9);
+    (vec(tier, 0..=16), blocks).prop_map(|(tiers, blocks)| LocatedBlocks { tiers, blocks })
+}
+
 fn answers() -> impl Strategy<Value = Answer> {
     let page = (vec((keys(), infos()), 0..20), proptest::option::of(keys()));
     prop_oneof![
@@ -170,6 +186,7 @@ fn answers() -> impl Strategy<Value = Answer> {
             }
         }),
         any::<u64>().prop_map(|version| Answer::Deleted { version }),
+        located().prop_map(Answer::Places),
         statuses().prop_map(|status| Answer::Status(status.into())),
         page.prop_map(|(blocks, next)| Answer::Page(ListPage { blocks, next })),
         (any::<u64>(), "[a-zäöü ]{0,99}").prop_map(|(number, text)| Answer::Fault {

@@ -39,8 +39,8 @@ pub(super) struct BlockRow {
 }
 
 /// What is known of a block, for programs.
-#[derive(Serialize)]
-struct InfoRow {
+#[derive(PartialEq, Serialize)]
+pub(super) struct InfoRow {
     version: u64,
     bytes: u64,
     /// CRC-32 (IEEE) of the bytes.
@@ -48,6 +48,8 @@ struct InfoRow {
     epoch: u64,
     confirmed: bool,
     dirty: bool,
+    /// The fastest tier of the server that has it: 0 for memory, n for its nth directory.
+    tier: u8,
 }
 
 impl Block {
@@ -67,6 +69,20 @@ pub(super) fn key(dataset: &str, name: &OsString, is_number: bool) -> anyhow::Re
         }
     };
     Ok(key.map_err(|fault| Usage(fault.to_string()))?)
+}
+
+impl InfoRow {
+    pub(super) fn new(info: &BlockInfo) -> Self {
+        Self {
+            version: info.version,
+            bytes: info.bytes,
+            checksum: info.checksum,
+            epoch: info.epoch,
+            confirmed: info.is_confirmed,
+            dirty: info.is_dirty,
+            tier: info.tier,
+        }
+    }
 }
 
 impl BlockRow {
@@ -90,16 +106,8 @@ impl BlockRow {
     }
 
     pub(super) fn new(key: &BlockKey, info: &BlockInfo) -> Self {
-        let info = InfoRow {
-            version: info.version,
-            bytes: info.bytes,
-            checksum: info.checksum,
-            epoch: info.epoch,
-            confirmed: info.is_confirmed,
-            dirty: info.is_dirty,
-        };
         Self {
-            info: Some(info),
+            info: Some(InfoRow::new(info)),
             ..Self::of_key(key)
         }
     }
@@ -113,6 +121,15 @@ pub(super) fn name(key: &BlockKey) -> String {
             Ok(text) => text.to_owned(),
             Err(_) => bytes.escape_ascii().to_string(),
         },
+    }
+}
+
+/// The tier of a block for people.
+pub(super) fn tier(info: &BlockInfo, path: Option<&str>) -> String {
+    match (info.tier, path) {
+        (0, _) => "memory".to_owned(),
+        (_, Some(path)) => path.to_owned(),
+        (tier, None) => format!("directory {tier}"),
     }
 }
 

@@ -67,6 +67,9 @@ pub(super) struct Serve {
     /// Run directory [default: $BAROGRAPH_RUN_DIR, or else this user's]
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
+    /// Stop when this parent of the process is gone
+    #[arg(long, value_name = "PID", hide = true)]
+    with_parent: Option<i32>,
     /// Print where the server listens as JSON
     #[arg(long)]
     json: bool,
@@ -93,6 +96,7 @@ impl Serve {
     /// Serves until a signal ends it.
     pub(super) fn run(self) -> anyhow::Result<()> {
         log();
+        self.bind_to_parent()?;
         self.check_reach()?;
         let socket = self.place()?;
         let store = self.tiers.config(&self.users.0)?;
@@ -133,6 +137,19 @@ impl Serve {
         drop(part);
         stopped?;
         output::print(&format!("staging stopped ({signal})\n"))
+    }
+
+    /// Lets the end of the parent stop this process.
+    fn bind_to_parent(&self) -> anyhow::Result<()> {
+        let Some(parent) = self.with_parent else {
+            return Ok(());
+        };
+        let signal = Some(rustix::process::Signal::TERM);
+        rustix::process::set_parent_process_death_signal(signal)?;
+        // One that has ended before sends no signal any more.
+        let is_there = rustix::process::getppid().is_some_and(|pid| pid.as_raw_pid() == parent);
+        anyhow::ensure!(is_there, "the process that has started the server is gone");
+        Ok(())
     }
 
     fn check_reach(&self) -> anyhow::Result<()> {

@@ -25,7 +25,7 @@ impl Stat {
             return output::print_json(&BlockRow::new(&key, &info));
         }
         output::print(&format!(
-            "{} {}\n  size      {} ({} bytes)\n  version   {}\n  checksum  {:08x} (CRC-32)\n  epoch     {}\n  state     {}\n",
+            "{} {}\n  size      {} ({} bytes)\n  version   {}\n  checksum  {:08x} (CRC-32)\n  epoch     {}\n  tier      {}\n  state     {}\n",
             output::plain(key.dataset()),
             output::plain(&block::name(&key)),
             format::number(info.bytes as f64, "bytes"),
@@ -33,6 +33,7 @@ impl Stat {
             info.version,
             info.checksum,
             info.epoch,
+            block::tier(&info, None),
             block::state(&info),
         ))
     }
