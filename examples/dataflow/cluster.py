@@ -61,6 +61,10 @@ class Cluster:
         """A client in a process of a node for the blocks of one server."""
         return barograph.StagingClient({of: self.servers(node)[of]}, token=self._token, timeout=60.0)
 
+    def all(self) -> barograph.StagingClient:
+        """A client that asks all servers, beside the links: for where files are."""
+        return barograph.StagingClient(self._sockets, timeout=60.0)
+
     def store(self, of: int) -> barograph.StagingClient:
         """A client beside a server, for files that are there before and after a run."""
         return barograph.StagingClient({of: self.servers(of)[of]}, timeout=60.0)

@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cluster import Cluster
-from dataflow import Dataflow, File
+from dataflow import Dataflow, File, Key
+
+import barograph
 
 # So many counts are merged at a time.
 FAN_IN = 16
@@ -37,13 +39,22 @@ def text(nbytes: int, seed: int) -> bytes:
 
 
 def load(cluster: Cluster, dataset: str, nodes: Sequence[int], nbytes: int) -> list[File]:
-    """Puts files of text onto the nodes."""
+    """Puts files of text onto the nodes, and asks the servers where they are."""
     stores = [cluster.store(node) for node in range(cluster.nodes)]
     texts = [text(nbytes, seed) for seed in range(8)]
-    files = []
     for number, node in enumerate(nodes):
         stores[node].put((dataset, number), texts[number % len(texts)])
-        files.append(File((dataset, number), node, nbytes))
+    return find(cluster, [(dataset, number) for number in range(len(nodes))])
+
+
+def find(cluster: Cluster, keys: Sequence[Key]) -> list[File]:
+    """Asks the servers where files are. Raises LookupError for one that is nowhere."""
+    files = []
+    for key, held in zip(keys, barograph.block_holders(cluster.all(), keys), strict=True):
+        if not held:
+            raise LookupError(f"there is no file {key}")
+        node, nbytes = next(iter(held.items()))
+        files.append(File(key, node, nbytes))
     return files
 
 

@@ -11,12 +11,14 @@ import math
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from barograph import _barograph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from barograph._barograph import LocatedBlock, StagingClient
 
 _FOREVER = math.inf
 _STALENESS_S = 30.0
@@ -121,21 +123,20 @@ def place_task(
     return TaskPlacement(*placed)
 
 
-class _Locator(Protocol):
-    """What knows where blocks are: `StagingClient`."""
-
-    def locate(self, keys: Sequence[tuple[str, int | str | bytes]], /) -> Any: ...
-
-
-def block_holders(stage: _Locator, keys: Sequence[tuple[str, int | str | bytes]]) -> list[dict[int, int]]:
+def block_holders(stage: StagingClient, keys: Sequence[tuple[str, int | str | bytes]]) -> list[dict[int, int]]:
     """Asks the servers of staging where blocks are, and gives for each key how many bytes are at which
-    server, as ``holders`` of :func:`place_task`: the numbers of servers are those of their nodes. Blocks
-    that may be old (unconfirmed) count as not there.
+    server, as ``holders`` of :func:`place_task`: the numbers of servers are those of their nodes. Only the
+    newest version of a block counts, and what may be old (unconfirmed) counts as not there.
 
-    Raises StagingError as :meth:`StagingClient.locate`.
+    Raises StagingError if no server can be asked; blocks that are only at some that cannot are nowhere.
     """
-    located = stage.locate(keys)
-    return [{it.server: it.bytes for it in block.replicas if it.is_confirmed} for block in located.blocks]
+    return [_newest(block) for block in stage.locate(keys).blocks]
+
+
+def _newest(block: LocatedBlock) -> dict[int, int]:
+    certain = [it for it in block.replicas if it.is_confirmed]
+    version = max((it.version for it in certain), default=0)
+    return {it.server: it.nbytes for it in certain if it.version == version}
 
 
 @dataclass(slots=True)

@@ -57,6 +57,11 @@ def test_data_is_not_moved_over_a_link_that_crawls(tmp_path: Path) -> None:
     assert not report.overridden
 
 
+def test_files_that_are_nowhere_are_told(cluster: Cluster) -> None:
+    with pytest.raises(LookupError, match="there is no file"):
+        programs.find(cluster, [("none", 1)])
+
+
 def fail(inputs: list[memoryview]) -> bytes:
     raise LookupError(f"with {len(inputs)} inputs")
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from conftest import StageServer
 
 import barograph
 from barograph import TaskNode, TaskPlacer, place_task
@@ -173,17 +177,31 @@ def test_a_patient_node_takes_over_what_gains_more_than_chance() -> None:
 
 
 def test_holders_are_the_servers_that_have_a_block_for_certain() -> None:
-    def replica(server: int, length: int, is_confirmed: bool = True) -> SimpleNamespace:
-        return SimpleNamespace(server=server, bytes=length, is_confirmed=is_confirmed, tier="memory")
+    def replica(server: int, length: int, version: int = 2, is_confirmed: bool = True) -> SimpleNamespace:
+        return SimpleNamespace(server=server, nbytes=length, version=version, is_confirmed=is_confirmed)
 
-    class Stage:
-        def locate(self, keys: object) -> SimpleNamespace:
-            assert keys == [("run", 1), ("run", "x"), ("run", 2)]
-            replicas = [[replica(2, 7), replica(0, 7)], [replica(1, 9, False), replica(3, 8)], []]
-            return SimpleNamespace(epoch=0, blocks=[SimpleNamespace(replicas=of_one) for of_one in replicas])
+    found = [[replica(2, 7), replica(0, 7)], [replica(1, 9, 3, False), replica(3, 8), replica(4, 6, 1)], []]
+    blocks = [SimpleNamespace(replicas=replicas) for replicas in found]
+    stage: Any = SimpleNamespace(locate=lambda keys: SimpleNamespace(blocks=blocks[: len(keys)]))
+    assert barograph.block_holders(stage, [("run", n) for n in range(3)]) == [{2: 7, 0: 7}, {3: 8}, {}]
 
-    keys: list[tuple[str, int | str | bytes]] = [("run", 1), ("run", "x"), ("run", 2)]
-    assert barograph.block_holders(Stage(), keys) == [{2: 7, 0: 7}, {3: 8}, {}]
+
+def test_holders_are_found_on_any_server(tmp_path: Path) -> None:
+    servers = []
+    try:
+        for node in range(2):
+            (tmp_path / f"{node}").mkdir()
+            servers.append(StageServer(tmp_path / f"{node}"))
+        # Wherever hashing would have put it.
+        for number in range(8):
+            beside: dict[int, str | os.PathLike[str]] = {number % 2: servers[number % 2].socket}
+            barograph.StagingClient(beside).put(("run", number), bytes(number))
+        stage = barograph.StagingClient([server.socket for server in servers])
+        held = barograph.block_holders(stage, [("run", number) for number in (*range(8), 99)])
+        assert held == [*({number % 2: number} for number in range(8)), {}]
+    finally:
+        for server in servers:
+            server.stop()
 
 
 def test_the_package_needs_neither_dask_nor_parsl() -> None:
