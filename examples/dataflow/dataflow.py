@@ -277,10 +277,12 @@ class Dataflow:
         running: dict[Connection, tuple[Worker, Task, int]] = {}
         while left:
             self._place()
+            without: set[int] = set()
             for _ in range(len(idle)):
                 worker = idle.popleft()
-                task = self._next(worker.node)
+                task = None if worker.node in without else self._next(worker.node)
                 if task is None:
+                    without.add(worker.node)
                     idle.append(worker)
                 else:
                     running[worker.pipe] = (worker, task, self._start(worker, task))

@@ -24,8 +24,8 @@ _FOREVER = math.inf
 _STALENESS_S = 30.0
 # How much the newest task counts in what tasks of its kind usually take.
 _NEWEST = 0.25
-# Most waiting tasks of a node that an idle one looks at.
-_LOOKS_MAX = 64
+# Most waiting tasks of a node that an idle one looks at: the last ones, which wait longest.
+_LOOKS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
