@@ -15,7 +15,7 @@ DESTDIR ?=
 TESTED := --workspace --exclude barograph-python --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation tango-evaluation interference-evaluation clarisse-evaluation placement-evaluation web clean
+.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation tango-evaluation interference-evaluation clarisse-evaluation placement-evaluation tasks-evaluation web clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,12 @@ placement-evaluation: ## hashing counted, locality and advisers simulated; write
 	mkdir -p target
 	$(CARGO) run --release --locked -p barograph-placement --example placement > target/placement.md
 	mv target/placement.md docs/evaluation/placement.md
+
+tasks-evaluation: ## file copy and word count with tasks at their data and without, on emulated nodes; writes docs/evaluation/tasks.md
+	mkdir -p target
+	$(CARGO) build --release --locked -p barograph --bin baro
+	$(PYTHON) scripts/tasks_evaluation.py > target/tasks.md
+	mv target/tasks.md docs/evaluation/tasks.md
 
 web: ## build the page into web/dist
 	cd web && npm ci && npm run build

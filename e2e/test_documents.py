@@ -170,6 +170,11 @@ NOT_RUN: Listed = {
         "for block in stage.list": STAGED,
         "stage.put": STAGED,
     },
+    "tasks.md": {
+        "stage = barograph.StagingClient": STAGED,
+        "import barograph.dask": "it needs a scheduler of Dask; test_dask.py in python/tests has one",
+        "import barograph.parsl": "it needs executors of Parsl; test_parsl.py in python/tests has some",
+    },
     "tracing.md": {
         "SELECT device, rank, value, error FROM block_trace_hot_ops": TRACEFS,
         "SELECT device, value FROM block_trace_read_latency": TRACEFS,

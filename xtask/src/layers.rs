@@ -128,7 +128,10 @@ const ROWS: &[Row] = &[
             "staging",
         ],
     ),
-    row("python", &["model", "client", "progressive", "staging"]),
+    row(
+        "python",
+        &["model", "client", "placement", "progressive", "staging"],
+    ),
     row("sqlite", &["query"]),
     row(
         "bench",
