@@ -2,6 +2,7 @@
 #include "baro_mpi.h"
 #include "file.h"
 
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 /* The block that tells readers of a file how it is cut. */
 #define LAYOUT_NAME "layout"
 #define LAYOUT_TEXT "barograph collective file\nversion 1\nblock_bytes %llu\n"
+#define TRIES_BEFORE_YIELD 50
 /* What a rank says that has no error. */
 #define NO_FAULT INT64_MAX
 #define RANKS_MAX ((int64_t)1 << 31)
@@ -40,7 +42,9 @@ int baro_mpi_agree_(baro_mpi_file_t *file, const struct baro_mpi_fault_ *fault, 
     int64_t mine[2] = {fault->code ? fault->code * RANKS_MAX + file->rank : NO_FAULT, least ? *least : 0}, all[2];
     char text[BARO_MPI_TEXT_];
     int64_t rank;
-    MPI_Allreduce(mine, all, 2, MPI_INT64_T, MPI_MIN, file->comm);
+    MPI_Request request;
+    MPI_Iallreduce(mine, all, 2, MPI_INT64_T, MPI_MIN, file->comm, &request);
+    baro_mpi_wait_(1, &request);
     if (least)
         *least = all[1];
     if (all[0] == NO_FAULT)
@@ -52,11 +56,18 @@ int baro_mpi_agree_(baro_mpi_file_t *file, const struct baro_mpi_fault_ *fault, 
     return (int)((all[0] - rank) / RANKS_MAX);
 }
 
-/* As MPI_Waitall, which compilers take for an error with MPI_STATUSES_IGNORE of MPICH. */
+/* Waits as MPI_Waitall does, but leaves the processor to others: MPI libraries wait in a loop, and the server of
+ * staging for which all ranks of a node wait may need the processor of one of them. */
 void baro_mpi_wait_(int count, MPI_Request *requests)
 {
-    for (int n = 0; n < count; n++)
-        MPI_Wait(&requests[n], MPI_STATUS_IGNORE);
+    for (int n = 0; n < count; n++) {
+        int is_done = 0;
+        for (int tries = 0; !is_done; tries++) {
+            MPI_Test(&requests[n], &is_done, MPI_STATUS_IGNORE);
+            if (!is_done && tries > TRIES_BEFORE_YIELD)
+                sched_yield();
+        }
+    }
 }
 
 /* Reads the settings of rank 0. */
@@ -366,13 +377,26 @@ int baro_mpi_set_view(baro_mpi_file_t *file, MPI_Offset displacement, MPI_Dataty
     return code;
 }
 
+/* Whether a byte of a view would be behind the end of any file. */
+static int is_too_far(const baro_mpi_layout_t *view, int64_t at)
+{
+    int64_t start, offset;
+    baro_mpi_cursor_t cursor;
+    if (__builtin_mul_overflow(at / view->size, view->extent, &start) || start >= BARO_MPI_OFFSET_END_ - view->base)
+        return 1;
+    cursor = baro_mpi_seek_(view, at);
+    /* Base and start are below the end together, and so is the offset of the piece. */
+    baro_mpi_next_(&cursor, 1, &offset);
+    return offset < 0 || offset >= BARO_MPI_OFFSET_END_;
+}
+
 /* Finds which data of the view and of memory a call is about. */
 static void find_data(struct baro_mpi_call_ *call, MPI_Offset offset, int count, MPI_Datatype type)
 {
     baro_mpi_file_t *file = call->file;
     struct baro_mpi_fault_ *fault = &call->fault;
     MPI_Count size = 0;
-    int64_t bytes = 0, start = 0, end = 0, last = 0;
+    int64_t bytes = 0, start = 0, end = 0;
     const char *wrong = NULL;
     if (type == MPI_DATATYPE_NULL)
         wrong = "the datatype is MPI_DATATYPE_NULL";
@@ -392,8 +416,7 @@ static void find_data(struct baro_mpi_call_ *call, MPI_Offset offset, int count,
         wrong = "the view has no bytes";
     else if (bytes && !call->buffer)
         wrong = "the memory is null";
-    else if (bytes && (__builtin_mul_overflow((end - 1) / file->view.size + 1, file->view.extent, &last) ||
-                       last > BARO_MPI_OFFSET_END_ || file->view.base > BARO_MPI_OFFSET_END_ - last))
+    else if (bytes && is_too_far(&file->view, end - 1))
         wrong = "the data are behind the end of any file";
     if (!wrong && bytes)
         wrong = baro_mpi_flatten_(type, &call->memory);
@@ -460,7 +483,9 @@ static int transfer(struct baro_mpi_call_ *call, MPI_Offset offset, int count, M
     make_room(call);
     if (file->config.exchange == BARO_MPI_VIEWS) {
         int64_t mine[2] = {call->start, call->end};
-        MPI_Allgather(mine, 2, MPI_INT64_T, file->ends, 2, MPI_INT64_T, file->comm);
+        MPI_Request request;
+        MPI_Iallgather(mine, 2, MPI_INT64_T, file->ends, 2, MPI_INT64_T, file->comm, &request);
+        baro_mpi_wait_(1, &request);
         file->counts.metadata_bytes += (uint64_t)(file->ranks - 1) * sizeof mine;
     }
     while (code == BARO_OK) {

@@ -150,7 +150,9 @@ static void count_pieces(struct baro_mpi_call_ *call, int64_t first)
         measure(walk_view(file, &file->view, call->start, call->end, a, first), &asked[0], &asked[1]);
     }
     if (file->config.exchange == BARO_MPI_LISTS) {
-        MPI_Alltoall(file->asked, 1, file->pair, file->told, 1, file->pair, file->comm);
+        MPI_Request request;
+        MPI_Ialltoall(file->asked, 1, file->pair, file->told, 1, file->pair, file->comm, &request);
+        baro_mpi_wait_(1, &request);
         file->counts.metadata_bytes += (uint64_t)(file->ranks - 1) * 2 * sizeof *file->told;
     } else if (file->own >= 0) {
         for (int r = 0; r < file->ranks; r++) {
@@ -184,11 +186,13 @@ static struct walk pieces_of(struct baro_mpi_call_ *call, int rank, int64_t firs
 {
     baro_mpi_file_t *file = call->file;
     int64_t count = file->told[2 * rank];
+    MPI_Request request;
     if (rank == file->rank)
         return walk_view(file, &file->view, call->start, call->end, file->own, first);
     if (file->config.exchange != BARO_MPI_LISTS)
         return walk_view(file, &file->at.views[rank], file->ends[2 * rank], file->ends[2 * rank + 1], file->own, first);
-    MPI_Recv(call->heard, (int)count, file->pair, rank, TAG_LIST, file->comm, MPI_STATUS_IGNORE);
+    MPI_Irecv(call->heard, (int)count, file->pair, rank, TAG_LIST, file->comm, &request);
+    baro_mpi_wait_(1, &request);
     file->counts.metadata_bytes += (uint64_t)count * sizeof *call->heard;
     return walk_list(file, call->heard, count);
 }
@@ -237,7 +241,7 @@ static void gather(struct baro_mpi_call_ *call, int64_t first, const unsigned ch
     memset(file->at.covered, 0, (size_t)(file->blocks * file->block / 8));
     for (int rank = receive(call, 0, slot, &request); rank < file->ranks; slot = !slot, request = next) {
         int following = receive(call, rank + 1, !slot, &next);
-        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        baro_mpi_wait_(1, &request);
         patch(call, rank, first, rank == file->rank ? own : file->at.slots[slot]);
         rank = following;
     }
@@ -301,7 +305,7 @@ static void scatter(struct baro_mpi_call_ *call, int64_t first, unsigned char *o
             pick(call, rank, first, own);
             continue;
         }
-        MPI_Wait(&sent[slot], MPI_STATUS_IGNORE);
+        baro_mpi_wait_(1, &sent[slot]);
         pick(call, rank, first, file->at.slots[slot]);
         MPI_Isend(file->at.slots[slot], (int)bytes, MPI_BYTE, rank, TAG_DATA, file->comm, &sent[slot]);
         slot = !slot;

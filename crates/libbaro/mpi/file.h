@@ -69,6 +69,7 @@ void baro_mpi_fail_(struct baro_mpi_fault_ *fault, int code, const char *format,
  * that of baro_mpi_error. *least becomes the smallest of all ranks. */
 int baro_mpi_agree_(baro_mpi_file_t *file, const struct baro_mpi_fault_ *fault, int64_t *least);
 
+/* Waits for requests. */
 void baro_mpi_wait_(int count, MPI_Request *requests);
 
 /* Exchanges the data of a round, whose first block is `first`, and puts or gets its blocks. */

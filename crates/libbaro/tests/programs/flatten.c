@@ -22,7 +22,8 @@ static int below(int most)
 
 static MPI_Datatype predefined(void)
 {
-    MPI_Datatype types[] = {MPI_CHAR, MPI_SHORT, MPI_INT, MPI_DOUBLE, MPI_SHORT_INT, MPI_DOUBLE_INT, MPI_LONG_DOUBLE};
+    /* Not MPI_LONG_DOUBLE: MPI_Pack of MPICH leaves its padding out. */
+    MPI_Datatype types[] = {MPI_CHAR, MPI_SHORT, MPI_INT, MPI_DOUBLE, MPI_SHORT_INT, MPI_DOUBLE_INT, MPI_2INT};
     return types[below((int)(sizeof types / sizeof *types))];
 }
 
@@ -174,7 +175,7 @@ static int view_differs(void)
     int lengths[6], places[6], end = 0;
     MPI_Datatype indexed, type;
     baro_mpi_layout_t view;
-    int64_t base = below(100), data = 0;
+    int64_t base = below(100), data = 0, most;
     baro_mpi_cursor_t cursor;
     for (int n = 0; n < 6; n++) {
         places[n] = end + below(5);
@@ -185,8 +186,9 @@ static int view_differs(void)
     MPI_Type_create_resized(indexed, 0, end - (below(2) ? places[0] : 0), &type);
     if (baro_mpi_view_(base, type, &view))
         return 1;
+    most = view.size < 1000 ? 3 * view.size : 3000;
     cursor = baro_mpi_seek_(&view, 0);
-    for (int64_t offset = 0; data < 3 * view.size;) {
+    for (int64_t offset = 0; data < most;) {
         int64_t place;
         baro_mpi_next_(&cursor, 1, &place);
         for (; offset <= place; offset++)
