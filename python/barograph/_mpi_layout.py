@@ -184,9 +184,10 @@ def _distributed(inner: _Pieces, extent: int, params: dict[str, Any]) -> _Pieces
     return _array(inner, extent, list(params["gsizes"]), indices, params["order"])
 
 
-def _structure(members: list[MPI.Datatype], params: dict[str, Any]) -> _Pieces:
+def _structure(params: dict[str, Any]) -> _Pieces:
     parts = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-    for member, length, place in zip(members, params["blocklengths"], params["displacements"], strict=True):
+    members = zip(params["datatypes"], params["blocklengths"], params["displacements"], strict=True)
+    for member, length, place in members:
         parts.append(_blocks(_flatten(member), member.extent, [length], [place]))
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
@@ -202,7 +203,7 @@ def _flatten(datatype: MPI.Datatype) -> _Pieces:
     decoded: Any = datatype.decode()
     base, combiner, params = decoded
     if combiner == "STRUCT":
-        return _structure(base, params)
+        return _structure(params)
     inner, extent = _flatten(base), base.extent
     count = params.get("count", 1)
     match combiner:

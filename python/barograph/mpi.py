@@ -20,6 +20,7 @@ mpi4py.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -45,7 +46,13 @@ _LAYOUT = "layout"
 _TEXT = "barograph collective file\nversion 1\nblock_bytes {}\n"
 _NOTHING = np.iinfo(np.int64).max
 
-_Bytes = "NDArray[np.uint8]"
+
+def _wait(*requests: MPI.Request) -> None:
+    """Waits, and leaves the processor to others: MPI libraries wait in a loop, and the server of staging for
+    which all ranks of a node wait may need the processor of one of them."""
+    for request in requests:
+        while not request.Test():
+            os.sched_yield()
 
 
 class CollectiveError(Error):
@@ -150,7 +157,7 @@ class CollectiveFile:
         """Raises the same error on all ranks if one has failed; else returns the least number."""
         mine = np.array([_NOTHING if self._fault is None else self._comm.rank, least])
         both = np.empty_like(mine)
-        self._comm.Allreduce(mine, both, MPI.MIN)
+        _wait(self._comm.Iallreduce(mine, both, MPI.MIN))
         if both[0] != _NOTHING:
             rank = int(both[0])
             code, text = self._comm.bcast(self._fault, rank)
@@ -187,11 +194,11 @@ class CollectiveFile:
             views = []
             for rank, (count, extent, base) in enumerate(said):
                 pieces = np.empty((2, count), np.int64)
-                self._comm.Recv(pieces, rank)
+                _wait(self._comm.Irecv(pieces, rank))
                 views.append(Layout(pieces[0], pieces[1], extent, base))
                 self.counts["metadata_bytes"] += pieces.nbytes if rank != self._comm.rank else 0
             self._views = views
-        MPI.Request.Waitall(sent)
+        _wait(*sent)
 
     def write_all(
         self, data: Any, offset: int = 0, *, count: int | None = None, datatype: MPI.Datatype | None = None
@@ -228,7 +235,9 @@ class CollectiveFile:
             start = end = 0
         call = _Call(self, memory, places, start, end)
         if self._exchange == "views":
-            call.ends = self._comm.allgather((start, end))
+            ends = np.empty((self._comm.size, 2), np.int64)
+            _wait(self._comm.Iallgather(np.array([start, end]), ends))
+            call.ends = [(int(first), int(last)) for first, last in ends]
             self.counts["metadata_bytes"] += 16 * (self._comm.size - 1)
         block = 0
         while True:
@@ -365,7 +374,7 @@ class _Call:
             if size == 0:
                 continue
             packed = np.empty(size, np.uint8)
-            comm.Recv(packed, rank, 1)
+            _wait(comm.Irecv(packed, rank, 1))
             file.counts["data_bytes"] += size if rank != comm.rank else 0
             for number, at, part in self._by_block(pieces):
                 if number not in blocks:
@@ -378,7 +387,7 @@ class _Call:
             except (StagingError, ValueError) as error:
                 file._fail(error)
                 break
-        MPI.Request.Waitall(sent)
+        _wait(*sent)
 
     def _by_block(self, pieces: NDArray[np.int64]) -> list[tuple[int, Any, slice]]:
         """For each block of pieces: its number, the places in it, and their part of the data."""
@@ -415,9 +424,9 @@ class _Call:
                 packed[part] = blocks[number][at]
             sent.append(comm.Isend(packed, rank, 1))
         for request, places, packed in wanted:
-            request.Wait()
+            _wait(request)
             self.memory[places] = packed
-        MPI.Request.Waitall(sent)
+        _wait(*sent)
 
     def _read_block(self, number: int) -> NDArray[np.uint8]:
         try:
