@@ -55,9 +55,9 @@ static MPI_Datatype random_array(MPI_Datatype inner, int is_distributed)
 
 static MPI_Datatype random_struct(int depth)
 {
-    MPI_Datatype members[3], made;
-    int lengths[3], n = below(4);
-    MPI_Aint places[3];
+    MPI_Datatype members[3] = {MPI_BYTE, MPI_BYTE, MPI_BYTE}, made;
+    int lengths[3] = {0}, n = below(4);
+    MPI_Aint places[3] = {0};
     for (int m = 0; m < n; m++) {
         members[m] = random_type(depth - 1);
         lengths[m] = below(3);
