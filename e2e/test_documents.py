@@ -50,6 +50,7 @@ TURNS = "it needs a volume that is scheduled; test_control_switches.py has one"
 TRACEFS = "it needs root and tracefs"
 SERVERS = "it needs servers of blocks that run; test_stage.py has some"
 OBJECTS = "it needs stores of objects, as `test_a_killed_server_finds_its_blocks` of test_stage_remote.py has"
+RANKS = "it needs ranks of MPI; test_collectives.py runs the example, `collectives`"
 STAGED = "it needs a server of staging; the tests of the package run it, in python/tests"
 
 # Pieces that are not run, with the reason.
@@ -95,6 +96,11 @@ NOT_RUN: Listed = {
         "baro knob set lulesh.dt 0.5 --nodes": NODE_CALLS,
         "curl --unix-socket": NODE_CALLS,
         "baro sql --nodes b": "its statement is left out",
+    },
+    "collectives.md": {
+        "mpicc solver.c": RANKS,
+        "baro_stage_t *stage": RANKS,
+        "from mpi4py import MPI": "it needs ranks; test_collectives.py has some, in `collective_ranks.py`",
     },
     "epochs.md": {
         "baro control maps solver-io": "it needs servers that run; test_agreement.py has some",
