@@ -49,6 +49,7 @@ GROUPS = "it needs a control group, or a decision; test_control.py has them"
 TURNS = "it needs a volume that is scheduled; test_control_switches.py has one"
 TRACEFS = "it needs root and tracefs"
 SERVERS = "it needs servers of blocks that run; test_stage.py has some"
+MOUNTED = "it needs servers of blocks and mounts until it is stopped; test_stage_mount.py does"
 STAGED = "it needs a server of staging; the tests of the package run it, in python/tests"
 
 # Pieces that are not run, with the reason.
@@ -153,6 +154,11 @@ NOT_RUN: Listed = {
         "echo /scratch": "it gives a right on this machine; test_fanotify.py has a list at `/etc/barograph/fanotify`",
     },
     "site.md": {"SELECT node, max(time_mean)": LAKE, "spark-submit": LAKE},
+    "staging-mount.md": {
+        "baro stage serve --memory": MOUNTED,
+        "baro stage mount /tmp/stage --server": MOUNTED,
+        "baro stage mount /tmp/stage --clean": MOUNTED,
+    },
     "staging.md": {
         "baro stage serve --memory": SERVERS,
         "baro stage serve --map": SERVERS,
