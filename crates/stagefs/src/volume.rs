@@ -217,10 +217,17 @@ impl Volume {
     /// the entry does not come back with it. Returns the version of the trace.
     pub(crate) fn remove_entry(&self, path: &[u8], base: u64) -> Result<u64, Errno> {
         let version = next_version(base, Stored::Removed);
-        if self.put_version(path, version, b"")? {
-            let key = self.datasets.entry(path)?;
-            // If that fails, the trace is what lists and reads find.
-            let _ = self.act(|client| client.delete(&key, version));
+        let key = self.datasets.entry(path)?;
+        let delete = |version_max| self.act(|client| client.delete(&key, version_max));
+        match self.put_version(path, version, b"") {
+            // If the key is not deleted, the trace is what lists and reads find.
+            Ok(true) => drop(delete(version)),
+            Ok(false) => {}
+            // Servers that have no room for a trace have to be able to make some.
+            Err(error) if error == Errno::ENOSPC || error == Errno::EAGAIN => {
+                delete(base).map_err(|_| error)?;
+            }
+            Err(error) => return Err(error),
         }
         Ok(version)
     }

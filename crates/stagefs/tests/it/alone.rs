@@ -278,6 +278,33 @@ fn servers_that_are_gone_are_an_error_and_come_back() {
 }
 
 #[test]
+fn servers_that_are_full_refuse_and_files_can_be_removed() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::small(1 << 20);
+    let mounted = Mounted::new(&[&served]);
+    let data = bytes(1, 16 * BLOCK);
+    let name = |number: usize| mounted.path(&format!("file{number}"));
+    let written = (0..100).take_while(|number| match fs::write(name(*number), &data) {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+            false
+        }
+    });
+    let written = written.count();
+    assert!((8..17).contains(&written), "{written} files");
+    // The one for which there was no room is not there, or as it was when it was created.
+    for number in 0..written {
+        assert_eq!(fs::read(name(number)).unwrap(), data);
+        fs::remove_file(name(number)).unwrap();
+    }
+    fs::write(name(0), &data).unwrap();
+    assert_eq!(fs::read(name(0)).unwrap(), data);
+}
+
+#[test]
 fn what_cannot_be_mounted_says_what_to_do() {
     if !can_mount() {
         return;

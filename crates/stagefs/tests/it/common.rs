@@ -58,13 +58,37 @@ pub(crate) fn clock() -> Arc<dyn Clock> {
 /// A server with 64 MiB of memory and one tier of files.
 pub(crate) struct Served {
     pub(crate) directory: TempDir,
+    config: StoreConfig,
     server: Option<StagingServer>,
 }
 
 impl Served {
     pub(crate) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let tier = directory.path().join("tier");
+        fs::create_dir(&tier).unwrap();
+        let bounds = TierBounds::single(1 << 30, 16 << 10);
+        let config = StoreConfig {
+            memory: memory(64 << 20),
+            directories: vec![DirectoryConfig::new(tier, bounds)],
+            ..StoreConfig::default()
+        };
+        Self::with(directory, config)
+    }
+
+    /// A server of memory alone.
+    pub(crate) fn small(bytes: u64) -> Self {
+        let config = StoreConfig {
+            memory: memory(bytes),
+            ..StoreConfig::default()
+        };
+        Self::with(tempfile::tempdir().unwrap(), config)
+    }
+
+    fn with(directory: TempDir, config: StoreConfig) -> Self {
         let mut served = Self {
-            directory: tempfile::tempdir().unwrap(),
+            directory,
+            config,
             server: None,
         };
         served.start();
@@ -73,19 +97,7 @@ impl Served {
 
     /// Starts the server, with what its former life has left on a directory.
     pub(crate) fn start(&mut self) {
-        let tier = self.directory.path().join("tier");
-        std::fs::create_dir_all(&tier).unwrap();
-        let bounds = TierBounds::single(1 << 30, 16 << 10);
-        let memory = MemoryConfig {
-            bounds: TierBounds::single(64 << 20, 16 << 10),
-            dirty_bytes_max: 64 << 20,
-        };
-        let config = StoreConfig {
-            memory,
-            directories: vec![DirectoryConfig::new(tier, bounds)],
-            ..StoreConfig::default()
-        };
-        let store = BlockStore::open(config, clock()).unwrap();
+        let store = BlockStore::open(self.config.clone(), clock()).unwrap();
         let config = ServerConfig {
             unix: Some(self.socket()),
             ..ServerConfig::default()
@@ -100,6 +112,13 @@ impl Served {
 
     fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
+    }
+}
+
+fn memory(bytes: u64) -> MemoryConfig {
+    MemoryConfig {
+        bounds: TierBounds::single(bytes, 16 << 10),
+        dirty_bytes_max: bytes,
     }
 }
 
