@@ -51,6 +51,7 @@ TRACEFS = "it needs root and tracefs"
 SERVERS = "it needs servers of blocks that run; test_stage.py has some"
 OBJECTS = "it needs stores of objects, as `test_a_killed_server_finds_its_blocks` of test_stage_remote.py has"
 RANKS = "it needs ranks of MPI; test_collectives.py runs the example, `collectives`"
+MOUNTED = "it needs servers of blocks and mounts until it is stopped; test_stage_mount.py does"
 STAGED = "it needs a server of staging; the tests of the package run it, in python/tests"
 
 # Pieces that are not run, with the reason.
@@ -160,6 +161,11 @@ NOT_RUN: Listed = {
         "echo /scratch": "it gives a right on this machine; test_fanotify.py has a list at `/etc/barograph/fanotify`",
     },
     "site.md": {"SELECT node, max(time_mean)": LAKE, "spark-submit": LAKE},
+    "staging-mount.md": {
+        "baro stage serve --memory": MOUNTED,
+        "baro stage mount /tmp/stage --server": MOUNTED,
+        "baro stage mount /tmp/stage --clean": MOUNTED,
+    },
     "staging.md": {
         "baro stage serve --memory": SERVERS,
         "baro stage serve --tier": OBJECTS,
