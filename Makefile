@@ -15,7 +15,7 @@ DESTDIR ?=
 TESTED := --workspace --exclude barograph-python --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation tango-evaluation interference-evaluation clarisse-evaluation placement-evaluation web clean
+.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation tango-evaluation interference-evaluation clarisse-evaluation placement-evaluation staging-evaluation web clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,11 @@ placement-evaluation: ## hashing counted, locality and advisers simulated; write
 	mkdir -p target
 	$(CARGO) run --release --locked -p barograph-placement --example placement > target/placement.md
 	mv target/placement.md docs/evaluation/placement.md
+
+staging-evaluation: ## as root, loss under SIGKILL and rates beside Redis, placement on emulated tiers (ARGS="--parts loss"); writes docs/evaluation/staging.md
+	@[ "$$(id -u)" != 0 ] || scripts/peers.sh
+	$(CARGO) build --release --locked -p barograph -p barograph-python
+	$(PYTHON) scripts/staging_evaluation.py $(ARGS)
 
 web: ## build the page into web/dist
 	cd web && npm ci && npm run build
