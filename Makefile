@@ -3,7 +3,7 @@
 PYTHON ?= python3
 CARGO ?= cargo
 # Arguments of `baro up` for `make run`, of the benchmark for `make bench`, of the evaluation for
-# `make interference-evaluation`.
+# `make interference-evaluation` and `make staging-evaluation`.
 ARGS ?=
 # Number of agents for `make run-cluster`.
 N ?= 3
