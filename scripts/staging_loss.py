@@ -1,7 +1,7 @@
 """What is lost when servers of blocks are killed: writers put blocks all the time, a server is killed (SIGKILL) at a
 random moment and started again, and at the end each block that was acknowledged is read and compared.
 
-Each writer is a process. Half of its puts are new blocks, which are written once and so depend on their replicas; the
+Each writer is a process. Some of its puts are new blocks, which are written once and so depend on their replicas; the
 others are later versions of a few blocks, of which old ones may come back."""
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ WRITERS = 3
 # Blocks of each writer that get later versions.
 HOT_BLOCKS = 32
 # Between two puts of a writer, so that the processors are not all that is measured.
-PAUSE_SECONDS = 0.002
+PAUSE_SECONDS = 0.004
+# Of so many puts, one is of a new block.
+NEW_BLOCK_EVERY = 4
 # From a kill to the start of the server that was killed.
 DOWN_SECONDS = 0.3
 # Between the moment when all is in order and the next kill.
@@ -57,15 +59,16 @@ class Kind:
     is_redis: bool = False
     # Whether each put waits until a replica of Redis has it.
     waits: bool = False
-    # Whether servers of staging have a directory, and whether all blocks are read after each restart.
+    # Whether servers of staging have a directory, and what is done with all blocks after each restart.
     has_tier: bool = False
-    repairs: bool = False
+    reads: bool = False
+    puts_again: bool = False
 
 
 KINDS = [
-    Kind("staging-read", "staging, memory alone, all read after each restart", repairs=True),
-    Kind("staging", "staging, memory alone, nothing is read between kills"),
-    Kind("staging-tier", "staging, memory and a directory, nothing is read between kills", has_tier=True),
+    Kind("staging-again", "staging, memory alone, all put again after each restart", reads=True, puts_again=True),
+    Kind("staging-read", "staging, memory alone, all read after each restart", reads=True),
+    Kind("staging-tier", "staging, memory and a directory, nothing between kills", has_tier=True),
     Kind("redis", "Redis, asynchronous replica", is_redis=True),
     Kind("redis-wait", "Redis, `WAIT 1` after each put", is_redis=True, waits=True),
 ]
@@ -84,6 +87,11 @@ def version_of(data: bytes, writer: int, key: int) -> int | None:
         if data == content(writer, key, version):
             return version
     return None
+
+
+def key_of(writer: int, number: int) -> Key:
+    """The block of a put: a new one now and then, and else one of a few in turn."""
+    return (writer, number % HOT_BLOCKS if number % NEW_BLOCK_EVERY else HOT_BLOCKS + number)
 
 
 # ---- Ways to put and to get ----
@@ -173,7 +181,7 @@ def write(writer: int, kind: Kind, addresses: list[str], master: Any, stop: Any,
     number = 0
     while not stop.is_set():
         number += 1
-        key = (writer, number % (2 * HOT_BLOCKS) // 2 if number % 2 else HOT_BLOCKS + number)
+        key = key_of(writer, number)
         data = content(*key, number)
         puts.tried[key] = number
         reason = way.put(key, number, data)
@@ -248,9 +256,9 @@ def run_staging(kind: Kind, folder: Path, kills: int, seed: int, ends: contextli
         victim.end()
         time.sleep(DOWN_SECONDS)
         victim.start()
-        if kind.repairs:
+        if kind.reads:
             begin = time.monotonic()
-            read_all(addresses)
+            read_all(addresses, kind.puts_again)
             scrubs.append(time.monotonic() - begin)
     time.sleep(1)
     puts = stopped()
@@ -263,14 +271,16 @@ def run_staging(kind: Kind, folder: Path, kills: int, seed: int, ends: contextli
     return told
 
 
-def read_all(addresses: list[str]) -> int:
-    """Reads each block that is listed once, by which those that lack a replica get it; returns how many these were."""
+def read_all(addresses: list[str], puts_again: bool) -> None:
+    """Reads each block that is listed once, and puts it again with its version if that is wanted, after which it has
+    all replicas. Blocks that are put meanwhile have them anyway."""
     way = StagingWay(addresses)
-    # A list is one of what servers know: blocks that are put meanwhile have both replicas anyway.
     for block in way.client.list("loss/"):
+        # It may be gone, or replaced by a later version.
         with contextlib.suppress(way.errors):
-            way.client.get(block.key)
-    return int(way.client.counts()["repaired"])
+            data = way.client.get(block.key)
+            if puts_again:
+                way.client.put(block.key, data, version=block.version)
 
 
 def run_redis(kind: Kind, folder: Path, kills: int, seed: int, ends: contextlib.ExitStack) -> dict[str, Any]:

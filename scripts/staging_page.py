@@ -26,16 +26,19 @@ LOSS = """\
 ## What is lost when servers are killed
 
 {writers} processes put blocks of {block_kib} KiB all the time, each new put {pause_ms:g} ms after the last one.
-Half of the puts are new blocks, which are written once; the others are later versions of {hot} blocks of each
+One of {new_every} puts is of a new block, which is written once; the others are later versions of {hot} blocks of each
 writer. {kills} times, a server is killed (SIGKILL) at a random moment (seed {seed}), and started again {down_s:g} s
 later; the next kill comes {gap_low:g} to {gap_high:g} s after all is in order. At the end each block that was ever
 acknowledged is read, and its version and all of its bytes are compared.
 
 * **Staging** has three servers (`baro stage serve`), two replicas and a client (`barograph.StagingClient`) whose
   puts are acknowledged by both. A random one of the servers is killed. A server in *memory alone* comes back empty.
-  Servers do not copy to each other: a block whose replica was killed has one copy until somebody reads it (the read
-  repairs it) or puts it anew. So the first row reads all blocks after each restart, before the next kill, and the
-  second one does not: that is two failures, and the promise is for one.
+  Servers do not copy to each other: a block whose replica was killed has one copy until somebody puts it again, and
+  the promise is for one failure, not for a second one before that. So in the first row all blocks are read and put
+  again (with their versions) after each restart, before the next kill. In the second one they are read, which
+  restores the copies of which the reads have noticed that they lack: a read asks the replicas of a block in order,
+  and does not look at those after the first good one. In the third one nothing is done, but each server finds in its
+  directory what it had copied there.
 * **Redis** has a master, a replica and no files. The master is killed each time: no other kill can lose anything.
   The script promotes the replica at once, since it knows of the kill, and tells the writers; a real one (Sentinel)
   notices it after seconds. The old master comes back as a replica and gets everything before the next kill. With
@@ -45,8 +48,8 @@ acknowledged is read, and its version and all of its bytes are compared.
 * *Stale* is an older version than the one that was acknowledged. *Unreadable* are blocks of which no server knows
   for certain that they are the newest ones, so that reading fails: staging refuses to pass them off as new.
 * *First* is the time from a kill to the next acknowledged put of any block, *all* that to the last refused put:
-  from then on all writes go on. *In order* is the time until each block has its replicas again: reading all, or
-  Redis' synchronization. Medians and greatest ones, ms or s.
+  from then on all writes go on. *In order* is the time that was taken to have replicas again: reading all and putting
+  it again, or Redis' synchronization. Medians and greatest ones, ms or s.
 """
 
 RATES = """\
@@ -179,7 +182,7 @@ def loss(of: dict[str, Any]) -> list[str]:
     load = loads([load for run in runs for load in run["load"]])
     lines += [f"Refused puts by reason: {'; '.join(reasons)}. A refused put may be on one server all the same.", ""]
     lines += [f"1-minute load {load}.", ""]
-    return lines + [text for run in runs if run["kind"] == "staging-read" for text in (loss_target(run), "")]
+    return lines + [text for run in runs if run["kind"] == "staging-again" for text in (loss_target(run), "")]
 
 
 def reasons_of(run: dict[str, Any]) -> str:

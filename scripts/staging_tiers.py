@@ -128,13 +128,14 @@ class Application:
         self.targets = targets
         self.answers = SPAWN.Queue()
         self.is_on, self.is_over = SPAWN.Event(), SPAWN.Event()
-        barrier = SPAWN.Barrier(RANKS)
+        # Kept as long as the processes, which could not open it otherwise.
+        self.barrier = SPAWN.Barrier(RANKS)
         self.ranks = [SPAWN.Queue() for _ in range(RANKS)]
         shared = [disk for disk in found if disk.shape.is_shared]
         self.others = [SPAWN.Queue() for _ in shared]
         self.idle = [SPAWN.Event() for _ in targets[:-1]]
         works: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
-            (rank_process, (n, RANKS, targets, run_dir, barrier, tasks, self.answers))
+            (rank_process, (n, RANKS, targets, run_dir, self.barrier, tasks, self.answers))
             for n, tasks in enumerate(self.ranks)
         ]
         works += [
