@@ -1,7 +1,7 @@
 """Staging and placement with real processes: loss under SIGKILL beside Redis, throughput and latency beside Redis and
 files, and data placement on emulated tiers. `make staging-evaluation` builds what it needs first.
 
-    staging_evaluation.py [--parts loss,rates,tiers] [--repeats 5] [--kills 12] [--page]
+    staging_evaluation.py [--parts loss,rates,tiers] [--repeats 5] [--kills 8] [--page]
 
 It writes docs/evaluation/staging.md and its data, each part as soon as it is measured; parts that are not measured are
 kept as they were. It takes about ten minutes with its defaults. The part `tiers` needs root, and redis-server is needed
@@ -26,7 +26,7 @@ import staging_page
 import staging_rates
 import staging_servers
 import staging_tiers
-from staging_servers import BUILT, Missing
+from staging_servers import BUILT, MODULE, Missing
 from steps import ROOT
 
 DATA = ROOT / "docs" / "evaluation" / "data" / "staging.json"
@@ -36,7 +36,7 @@ PARTS = ("loss", "rates", "tiers")
 
 def measured(part: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The results of a part."""
-    build = {"build": BUILT.name}
+    build = {"build": BUILT.name, "module_build": MODULE.name}
     if part == "loss":
         return build | {"settings": loss_settings(options.kills), "runs": staging_loss.measure(folder, options.kills)}
     if part == "rates":
@@ -102,7 +102,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default=",".join(PARTS), help="what is measured, with commas")
     parser.add_argument("--repeats", type=int, default=5, help="of throughput and of placement")
-    parser.add_argument("--kills", type=int, default=12, help="of each system")
+    parser.add_argument("--kills", type=int, default=8, help="of each system")
     parser.add_argument(
         "--page", action="store_true", help="measure nothing; write the page from the data that are there"
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from staging_servers import Redis, RedisError, RedisServer, StageServer, wait_until
+from staging_servers import Redis, RedisError, RedisServer, StageServer
 
 BLOCK_BYTES = 16384
 WRITERS = 3
@@ -290,7 +290,7 @@ def run_redis(kind: Kind, folder: Path, kills: int, seed: int, ends: contextlib.
     for server in servers:
         ends.callback(server.end)
         server.start()
-    wait_until(servers[1].is_replica_in_step, "a replica in step")
+    servers[0].wait_for_replica()
     drawn = random.Random(seed)
     times, syncs = [], []
     port = SPAWN.Value("i", servers[0].port)
@@ -309,7 +309,7 @@ def run_redis(kind: Kind, folder: Path, kills: int, seed: int, ends: contextlib.
         begin = time.monotonic()
         master.start()
         master, replica = replica, master
-        wait_until(replica.is_replica_in_step, "a replica in step")
+        master.wait_for_replica()
         syncs.append(time.monotonic() - begin)
     time.sleep(1)
     told = compared(stopped(), RedisWay(lambda: master.port, waits=False), times)

@@ -427,5 +427,6 @@ def page(results: dict[str, Any]) -> str:
 
 def built_with(of: dict[str, Any]) -> str:
     """How the programs of a part were built."""
-    text = f"Measured with a build of the profile `{of['build']}`"
-    return text + (", which is slower than what is installed." if of["build"] == "debug" else ".")
+    server, client = of["build"], of["module_build"]
+    text = f"Measured with `baro` of the profile `{server}`, and clients (the module of Python) of `{client}`."
+    return text + (" A debug build is slower than what is installed." if "debug" in (server, client) else "")

@@ -18,8 +18,9 @@ from typing import Any, Self
 
 from steps import ROOT
 
-# The folder with what was built: `baro`, and the Python module as lib_barograph.so.
+# The folders with what was built: `baro`, and the Python module as lib_barograph.so. They are named after the profile.
 BUILT = Path(os.environ.get("BARO_BUILT", ROOT / "target" / "release"))
+MODULE = Path(os.environ.get("BARO_MODULE", BUILT))
 SECONDS_MAX = 30.0
 # The longest answer of Redis that is no block.
 LINE_BYTES_MAX = 4096
@@ -33,7 +34,7 @@ class Missing(Exception):
 def package(folder: Path) -> Iterator[Path]:
     """The Python package with the module that was built, below `folder`; this process and those that it starts can
     import it."""
-    module = BUILT / "lib_barograph.so"
+    module = MODULE / "lib_barograph.so"
     if not module.exists():
         raise Missing(f"{module} is not there: cargo build --release --locked -p barograph-python")
     place = folder / "package" / "barograph"
@@ -54,7 +55,7 @@ def wait_until(is_so: Callable[[], bool], what: str, seconds: float = SECONDS_MA
     while not is_so():
         if time.monotonic() > deadline:
             raise RuntimeError(f"it did not come in {seconds:g} s: {what}")
-        time.sleep(0.002)
+        time.sleep(0.005)
 
 
 class Process:
@@ -166,11 +167,26 @@ class RedisServer(Process):
         """A connection to it."""
         return Redis(("127.0.0.1", self.port))
 
-    def is_replica_in_step(self) -> bool:
-        """Whether it is a replica that has all of its master."""
-        with contextlib.suppress(OSError, RedisError), contextlib.closing(self.client()) as client:
-            return b"master_link_status:up" in client.call(b"INFO", b"replication")
-        return False
+    def replication(self) -> tuple[int, int | None]:
+        """What it has written as a master, and how much of that its replica has told that it has; None if it sends it
+        nothing yet. A replica says that its link is up a second before its master sends what came during the first
+        copy, so only the master knows."""
+        with contextlib.closing(self.client()) as client:
+            return replication_of(client.call(b"INFO", b"replication").decode())
+
+    def wait_for_replica(self) -> None:
+        """Waits until its replica has all that was written, also what came while it got the first copy."""
+        wait_until(lambda: bool(self.replication()[1]), "a replica that has answered")
+        written, _ = self.replication()
+        wait_until(lambda: (self.replication()[1] or 0) >= written, "a replica that has everything")
+
+
+def replication_of(told: str) -> tuple[int, int | None]:
+    """Offsets of a master and of its first replica if that is online, from what `INFO replication` says."""
+    rows = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
+    replica = dict(word.split("=", 1) for word in rows.get("slave0", "").split(",") if "=" in word)
+    is_online = replica.get("state") == "online"
+    return int(rows["master_repl_offset"]), int(replica["offset"]) if is_online else None
 
 
 def redis_program() -> str:

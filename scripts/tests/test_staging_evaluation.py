@@ -107,6 +107,13 @@ def test_redis_is_asked_and_understood(pair: tuple[servers.Redis, socket.socket]
         client.line()
 
 
+def test_a_replica_counts_when_its_master_sends_to_it() -> None:
+    told = "# Replication\r\nslave0:ip=127.0.0.1,port=1,state={},offset=90,lag=0\r\nmaster_repl_offset:100\r\n"
+    assert servers.replication_of(told.format("online")) == (100, 90)
+    assert servers.replication_of(told.format("send_bulk")) == (100, None)
+    assert servers.replication_of("role:master\r\nmaster_repl_offset:0\r\n") == (0, None)
+
+
 def test_large_blocks_of_redis_go_in_parts(pair: tuple[servers.Redis, socket.socket]) -> None:
     client, server = pair
     data = random.Random(1).randbytes(3 << 20)
@@ -225,11 +232,13 @@ def results(slow: float = 1.0, ours: float = 5.0) -> dict[str, object]:
         "machine": evaluation.machine(),
         "loss": {
             "build": "debug",
+            "module_build": "release",
             "settings": evaluation.loss_settings(4),
             "runs": [loss_run("staging-again"), loss_run("redis", lost=7)],
         },
         "rates": {
             "build": "release",
+            "module_build": "release",
             "cold_bytes": 1 << 27,
             "titles": titles,
             "repeats": 2,
@@ -238,6 +247,7 @@ def results(slow: float = 1.0, ours: float = 5.0) -> dict[str, object]:
         },
         "tiers": {
             "build": "release",
+            "module_build": "release",
             "disks": [vars(shape) for shape in tiers.DISKS],
             "titles": tiers.POLICIES,
             "poll_ms": 200,
