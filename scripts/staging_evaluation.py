@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,16 @@ PAGE = ROOT / "docs" / "evaluation" / "staging.md"
 PARTS = ("loss", "rates", "tiers")
 
 
-def measured(part: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """The results of a part."""
+def measure(part: str, folder: Path, options: argparse.Namespace, keep: Callable[[dict[str, Any]], None]) -> None:
+    """Measures a part, and keeps the results."""
     build = {"build": BUILT.name, "module_build": MODULE.name}
     if part == "loss":
-        return build | {"settings": loss_settings(options.kills), "runs": staging_loss.measure(folder, options.kills)}
+        keep(build | {"settings": loss_settings(options.kills), "runs": staging_loss.measure(folder, options.kills)})
     if part == "rates":
-        return build | {"cold_bytes": staging_rates.COLD_BYTES} | staging_rates.measure(folder, options.repeats)
-    told = staging_tiers.measure(folder, options.repeats, list(staging_tiers.POLICIES))
-    return build | told | {"titles": staging_tiers.POLICIES, "poll_default": "1 s for disks, 10 s for file systems"}
+        keep(build | {"cold_bytes": staging_rates.COLD_BYTES} | staging_rates.measure(folder, options.repeats))
+    if part == "tiers":
+        policies = list(staging_tiers.POLICIES)
+        staging_tiers.measure(folder, options.repeats, policies, lambda told: keep(build | told))
 
 
 def loss_settings(kills: int) -> dict[str, Any]:
@@ -122,6 +124,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results: dict[str, Any] = json.loads(DATA.read_text()) if DATA.exists() else {}
     missing = []
+
+    def keep(part: str, told: dict[str, Any]) -> None:
+        results[part] = told
+        write(DATA, as_text(results))
+
     if not options.page:
         results["machine"] = machine()
         with (
@@ -131,12 +138,11 @@ def main() -> None:
             for part in options.parts:
                 begin = time.monotonic()
                 try:
-                    results[part] = measured(part, Path(name), options)
+                    measure(part, Path(name), options, lambda told, part=part: keep(part, told))  # type: ignore[misc]
                 except (Missing, slow_tier.Missing) as lack:
                     missing.append(f"{part}: {lack}")
                     continue
                 print(f"{part}: {time.monotonic() - begin:.0f} s", flush=True)
-                write(DATA, as_text(results))
     write(PAGE, staging_page.page(results))
     if missing:
         sys.exit("not measured: " + "; ".join(missing))

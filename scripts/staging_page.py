@@ -102,8 +102,10 @@ otherwise.
 QUESTIONS = """\
 ### What the questions cost
 
-They are in the I/O times above (Figure 12 of Apollo's paper has this overhead). All ranks ask at the same moment, each
-for one block.
+They are in the I/O times above (Figure 12 of Apollo's paper has this overhead). *A question of each rank*: all ranks
+ask at the same moment, each for one block. *One question*: the first rank asks for the blocks of all, which wait for
+it. *Without* is the I/O time that the same placement would have had if questions took no time, which tells the cost of
+asking from what the answers are worth.
 """
 
 NO_PREFETCH = """\
@@ -331,7 +333,7 @@ def tiers(of: dict[str, Any], processors: int) -> list[str]:
         policy: sorted((run for run in of["runs"] if run["policy"] == policy), key=lambda run: run["repeat"])
         for policy in policies
     }
-    bases = [policy for policy in policies if policy != "ours"][:3]
+    bases = [policy for policy in policies if not policy.startswith("ours")][:3]
     head = [
         "policy",
         "I/O time, s",
@@ -350,18 +352,15 @@ def tiers(of: dict[str, Any], processors: int) -> list[str]:
     load = loads([load for run in of["runs"] for load in run["load"]])
     lines += [f"1-minute load {load}.", "", GAINS]
     gains = []
-    for base in (policy for policy in policies if policy != "ours"):
-        found = [1 - ratio for ratio in times_by(by_policy["ours"], by_policy[base])]
-        gains.append(
-            [
-                of["titles"][base],
-                spread([100 * x for x in found], ".1f"),
-                f"{sum(x >= GAIN_MIN for x in found)} of {len(found)}",
-                judged(found),
-            ]
-        )
-    lines += [*table(["beside", "less I/O time, %", "repeats with a gain", ""], gains), ""]
-    return [*lines, *overhead(by_policy["ours"]), ""]
+    ours = {policy: runs for policy, runs in by_policy.items() if policy.startswith("ours")}
+    for policy, runs in ours.items():
+        for base in (base for base in policies if base not in ours):
+            found = [1 - ratio for ratio in times_by(runs, by_policy[base])]
+            count = f"{sum(x >= GAIN_MIN for x in found)} of {len(found)}"
+            names = [of["titles"][policy], of["titles"][base]]
+            gains.append([*names, spread([100 * x for x in found], ".1f"), count, judged(found)])
+    lines += [*table(["", "beside", "less I/O time, %", "repeats with a gain", ""], gains), ""]
+    return [*lines, *overhead(ours, of["titles"]), ""]
 
 
 def disk_text(disk: dict[str, Any]) -> str:
@@ -382,17 +381,17 @@ def judged(gains: list[float]) -> str:
     return "**loss**" if all(gain <= -GAIN_MIN for gain in gains) else "**nothing**"
 
 
-def overhead(ours: list[dict[str, Any]]) -> list[str]:
-    """What questions cost."""
-    asked = sorted(x for run in ours for x in run["asked_seconds"])
-    mean = [100 * run["asked_share"] for run in ours]
-    last = [100 * run["asked_share_last"] for run in ours]
-    figures = [f"{1e3 * at_share(asked, share):.1f}" for share in (0.5, 0.99, 1)]
-    shares = (
-        f"{spread(mean, '.1f')} % of that of all ranks, {spread(last, '.1f')} % of that of the last one in each step"
-    )
-    head = ["", "median", "99th percentile", "greatest"]
-    return [QUESTIONS, *table(head, [["time of a question, ms", *figures]]), "", f"Share of the I/O time: {shares}."]
+def overhead(ours: dict[str, list[dict[str, Any]]], titles: dict[str, str]) -> list[str]:
+    """What questions cost, by policy."""
+    head = ["", "time of a question, ms, median", "99th percentile", "greatest"]
+    head += ["share of the I/O time of all ranks, %", "of the last rank in each step, %", "I/O time without, s"]
+    rows = []
+    for policy, runs in ours.items():
+        asked = sorted(x for run in runs for x in run["asked_seconds"])
+        row = [titles[policy], *(f"{1e3 * at_share(asked, share):.1f}" for share in (0.5, 0.99, 1))]
+        row += [spread([100 * run[name] for run in runs], ".1f") for name in ("asked_share", "asked_share_last")]
+        rows.append([*row, spread([run["unasked_seconds"] for run in runs], ".2f")])
+    return [QUESTIONS, *table(head, rows)]
 
 
 def at_share(ranked: list[float], share: float) -> float:

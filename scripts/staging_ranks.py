@@ -51,6 +51,14 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Together:
+    """What ranks share: a barrier, and the targets that one of them has chosen for all."""
+
+    barrier: Any
+    chosen: Any
+
+
+@dataclass(frozen=True)
 class Written:
     """A step of a rank, in seconds of the monotonic clock."""
 
@@ -149,6 +157,12 @@ class Chooser:
         """The number of the target with a path; that of the file system if nothing has room."""
         return len(self.targets) - 1 if path is None else self.number[path]
 
+    def choose_all(self, step: int) -> list[int]:
+        """The numbers of the targets of all ranks, by one question to the agent."""
+        keys = [f"step-{step}/rank-{rank}" for rank in range(self.ranks)]
+        advice = self.agent.advise([target.path for target in self.targets], BLOCK_BYTES, keys, label=f"step {step}")
+        return [self.of_path(block.path) for block in advice.blocks]
+
     def report(self, seconds: float) -> None:
         """Tells the agent what came of the last choice, if that was its own."""
         if self.decision is not None:
@@ -165,23 +179,31 @@ def next_with_room(free: list[int], turn: int, size: int) -> int:
 
 
 def rank_process(
-    rank: int, ranks: int, targets: list[Target], run_dir: str, barrier: Any, tasks: Any, answers: Any
+    rank: int, ranks: int, targets: list[Target], run_dir: str, together: Together, tasks: Any, answers: Any
 ) -> None:
     """A rank: answers each run that it is told with its steps; ends when it is told None."""
     chooser, memory = Chooser(targets, run_dir, ranks), aligned(BLOCK_BYTES)
     while (run := tasks.get()) is not None:
-        answers.put((rank, rank_run(rank, run, chooser, memory, barrier)))
+        answers.put((rank, rank_run(rank, run, chooser, memory, together)))
 
 
-def rank_run(rank: int, run: Run, chooser: Chooser, memory: mmap.mmap, barrier: Any) -> list[Written]:
+def rank_run(rank: int, run: Run, chooser: Chooser, memory: mmap.mmap, together: Together) -> list[Written]:
     """The steps of a rank in a run. Computing is sleeping, so that it takes no processor from others."""
     drawn = random.Random(run.seed * 1000 + rank)
     steps = []
     for step in range(run.steps):
         time.sleep(run.compute_seconds * drawn.uniform(1 - VARIATION, 1 + VARIATION))
-        barrier.wait(ROOM_SECONDS_MAX)
+        together.barrier.wait(ROOM_SECONDS_MAX)
         begin = time.monotonic()
-        target = chooser.choose(run.policy, rank, step)
+        if run.policy == "ours-together":
+            # The first rank asks for all, which wait for it.
+            chooser.decision = None
+            if rank == 0:
+                together.chosen[:] = chooser.choose_all(step)
+            together.barrier.wait(ROOM_SECONDS_MAX)
+            target = together.chosen[rank]
+        else:
+            target = chooser.choose(run.policy, rank, step)
         asked = time.monotonic() - begin
         waited = write_block(chooser.targets[target].path, f"{step:03}-{rank:03}", memory)
         end = time.monotonic()

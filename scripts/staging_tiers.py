@@ -6,6 +6,7 @@ It needs root, and what scripts/slow_tier.py needs but control groups."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import subprocess
@@ -20,7 +21,17 @@ import slow_tier
 import staging_servers
 from slow_tier import Missing
 from staging_loss import SPAWN
-from staging_ranks import BLOCK_BYTES, OTHERS_BYTES, Run, Target, Written, drain_process, others_process, rank_process
+from staging_ranks import (
+    BLOCK_BYTES,
+    OTHERS_BYTES,
+    Run,
+    Target,
+    Together,
+    Written,
+    drain_process,
+    others_process,
+    rank_process,
+)
 
 RANKS = 8
 STEPS = 8
@@ -30,9 +41,12 @@ POLICIES = {
     "blind": "round robin, blind",
     "capacity": "round robin, capacity-aware",
     "hashing": "hashing",
-    "ours": "ours (`barograph.Adviser`)",
+    "ours": "ours, a question of each rank",
+    "ours-together": "ours, one question for all ranks",
 }
 POLL_MILLISECONDS = 200
+# Of unshare(2).
+CLONE_NEWNS = 0x20000
 # Longest time of a run, for which the load of others is drawn.
 RUN_SECONDS_MAX = 120.0
 # After a run, until all that was written counts as gone.
@@ -73,6 +87,15 @@ class Disk:
         return Target(self.shape.name, str(self.mount / self.shape.name), self.shape.megabytes_per_second * 1e6)
 
 
+def unshare_mounts() -> None:
+    """Gives this process mounts of its own: a process of somebody else that copies the mounts of the machine meanwhile
+    would keep the disks in use after their end."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNS) != 0:
+        raise Missing(f"this process may not have mounts of its own: {os.strerror(ctypes.get_errno())}")
+    slow_tier.run(["mount", "--make-rprivate", "/"])
+
+
 @contextlib.contextmanager
 def disks(folder: Path) -> Iterator[list[Disk]]:
     """All disks, with file systems that are mounted below `folder`; they are taken down at the end."""
@@ -80,6 +103,7 @@ def disks(folder: Path) -> Iterator[list[Disk]]:
     lack = slow_tier.missing(slow_tier.Disk(mebibytes=memory))
     if lack and "control groups" not in lack:
         raise Missing(lack)
+    unshare_mounts()
     folder.mkdir()
     program = folder / "slow_disk"
     slow_tier.run(["cc", "-std=gnu11", "-O2", "-o", program, slow_tier.SOURCE, "-lpthread"])
@@ -129,13 +153,13 @@ class Application:
         self.answers = SPAWN.Queue()
         self.is_on, self.is_over = SPAWN.Event(), SPAWN.Event()
         # Kept as long as the processes, which could not open it otherwise.
-        self.barrier = SPAWN.Barrier(RANKS)
+        self.together = Together(SPAWN.Barrier(RANKS), SPAWN.Array("i", RANKS))
         self.ranks = [SPAWN.Queue() for _ in range(RANKS)]
         shared = [disk for disk in found if disk.shape.is_shared]
         self.others = [SPAWN.Queue() for _ in shared]
         self.idle = [SPAWN.Event() for _ in targets[:-1]]
         works: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
-            (rank_process, (n, RANKS, targets, run_dir, self.barrier, tasks, self.answers))
+            (rank_process, (n, RANKS, targets, run_dir, self.together, tasks, self.answers))
             for n, tasks in enumerate(self.ranks)
         ]
         works += [
@@ -191,11 +215,12 @@ class Application:
 
 def figures(ranks: list[list[Written]], targets: int) -> dict[str, Any]:
     """What is kept of a run. The I/O time of a step is that from its begin to the end of its last write."""
-    steps, last_asked = [], 0.0
+    steps, last_asked, unasked = [], 0.0, 0.0
     for of_step in zip(*ranks, strict=True):
         last = max(of_step, key=lambda it: it.end)
         steps.append(last.end - min(it.begin for it in of_step))
         last_asked += last.asked
+        unasked += max(it.end - it.begin - it.asked for it in of_step)
     written = [it for rank in ranks for it in rank]
     return {
         "io_seconds": sum(steps),
@@ -204,13 +229,16 @@ def figures(ranks: list[list[Written]], targets: int) -> dict[str, Any]:
         "waits": sum(it.waited > 0 for it in written),
         "asked_seconds": sorted(round(it.asked, 6) for it in written),
         # Of the I/O time, the share of questions of those who were last, and of all ranks in the mean.
+        # The I/O time if nobody had to ask.
+        "unasked_seconds": unasked,
         "asked_share_last": last_asked / sum(steps),
         "asked_share": sum(it.asked for it in written) / sum(it.end - it.begin for it in written),
     }
 
 
-def measure(folder: Path, repeats: int, policies: list[str]) -> dict[str, Any]:
-    """Each repeat has all policies, beginning with another one, and the same load of others for each."""
+def measure(folder: Path, repeats: int, policies: list[str], keep: Callable[[dict[str, Any]], None]) -> None:
+    """Each repeat has all policies, beginning with another one, and the same load of others for each. What is measured
+    is kept after each repeat."""
     with contextlib.ExitStack() as ends:
         found = ends.enter_context(disks(folder / "disks"))
         names = ends.enter_context(
@@ -219,20 +247,25 @@ def measure(folder: Path, repeats: int, policies: list[str]) -> dict[str, Any]:
         application = Application(found, names["BAROGRAPH_RUN_DIR"], ends)
         # The agent has looked at the disks twice by then, and the processes are there.
         time.sleep(5)
-        runs = []
+        runs: list[dict[str, Any]] = []
         for repeat in range(repeats):
             for policy in policies[repeat % len(policies) :] + policies[: repeat % len(policies)]:
                 told = application.run(Run(policy, repeat, STEPS, COMPUTE_SECONDS))
                 text = f"{told['io_seconds']:.2f} s, blocks {told['targets']}, {told['waits']} waited"
                 print(f"{repeat + 1}/{repeats} {policy}: {text}", flush=True)
                 runs.append(told | {"repeat": repeat})
+            keep(settings() | {"repeats": repeat + 1, "runs": runs})
+
+
+def settings() -> dict[str, Any]:
+    """The figures of which the page tells."""
     return {
         "disks": [vars(shape) for shape in DISKS],
+        "titles": POLICIES,
         "ranks": RANKS,
         "steps": STEPS,
         "compute_seconds": COMPUTE_SECONDS,
         "block_bytes": BLOCK_BYTES,
         "poll_ms": POLL_MILLISECONDS,
-        "repeats": repeats,
-        "runs": runs,
+        "poll_default": "1 s for disks, 10 s for file systems",
     }

@@ -161,7 +161,7 @@ def test_io_time_is_that_of_the_last_of_each_step() -> None:
     second = [Written(0, 10.5, 11.0, 2, 0.1, 0.2), Written(1, 20.5, 24.0, 2, 0.3, 0.0)]
     told = tiers.figures([first, second], 3)
     assert (told["io_seconds"], told["steps"]) == (6.0, [2.0, 4.0])
-    assert (told["targets"], told["waits"]) == ([1, 1, 2], 1)
+    assert (told["targets"], told["waits"], told["unasked_seconds"]) == ([1, 1, 2], 1, pytest.approx(1.5 + 3.2))
     assert told["asked_share_last"] == pytest.approx(0.8 / 6) and told["asked_share"] == pytest.approx(1.0 / 7)
 
 
@@ -223,7 +223,12 @@ def results(slow: float = 1.0, ours: float = 5.0) -> dict[str, object]:
     run = {"targets": [1, 2, 3, 4], "waits": 0, "load": [0.5, 1.5], "asked_seconds": [0.001, 0.002]}
     runs = [
         run
-        | {"policy": policy, "repeat": repeat, "io_seconds": ours if policy == "ours" else 10.0}
+        | {
+            "policy": policy,
+            "repeat": repeat,
+            "io_seconds": ours if policy.startswith("ours") else 10.0,
+            "unasked_seconds": 3.0,
+        }
         | {"asked_share": 0.01, "asked_share_last": 0.02}
         for policy in tiers.POLICIES
         for repeat in range(2)
@@ -245,20 +250,7 @@ def results(slow: float = 1.0, ours: float = 5.0) -> dict[str, object]:
             "loads": [1.0],
             "rows": rate_rows(slow),
         },
-        "tiers": {
-            "build": "release",
-            "module_build": "release",
-            "disks": [vars(shape) for shape in tiers.DISKS],
-            "titles": tiers.POLICIES,
-            "poll_ms": 200,
-            "poll_default": "1 s",
-            "ranks": 8,
-            "steps": 8,
-            "compute_seconds": 0.5,
-            "block_bytes": 1 << 23,
-            "repeats": 2,
-            "runs": runs,
-        },
+        "tiers": tiers.settings() | {"build": "release", "module_build": "release", "repeats": 2, "runs": runs},
     }
 
 
@@ -273,15 +265,15 @@ def test_the_page_says_what_was_reached_and_what_was_not() -> None:
     assert "| redis | 90 | 40 | 7 | 0 | 0 | 0 | 3 | 10 / never | 200 / 400 | 1.0 / 1.0 |" in text
     assert "killed at any moment: reached (0 of 40" in text
     assert "| get of 1 MiB on the node by memcpy | <= 1.5 | 1.00 (1.00 to 1.00) | reached |" in text
-    assert "| round robin, blind | 50.0 (50.0 to 50.0) | 2 of 2 | gain |" in text
-    assert "2.0 (2.0 to 2.0) % of that of the last one" in text
+    assert "one question for all ranks | round robin, blind | 50.0 (50.0 to 50.0) | 2 of 2 | gain |" in text
+    assert "| 2.0 | 2.0 | 2.0 | 1.0 (1.0 to 1.0) | 2.0 (2.0 to 2.0) | 3.00 (3.00 to 3.00) |" in text
     assert "{" not in text
     bad = results(slow=2.0, ours=11.0)
     bad["loss"]["runs"][0]["lost"] = 1  # type: ignore[index]
     text = page.page(bad)
     assert "killed at any moment: **missed** (1 of 40" in text
     assert "| get of 1 MiB on the node by memcpy | <= 1.5 | 2.00 (2.00 to 2.00) | **missed** |" in text
-    assert "| round robin, blind | -10.0 (-10.0 to -10.0) | 0 of 2 | **loss** |" in text
+    assert "| ours, a question of each rank | round robin, blind | -10.0 (-10.0 to -10.0) | 0 of 2 | **loss** |" in text
 
 
 def test_parts_that_are_missing_are_named() -> None:
