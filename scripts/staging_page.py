@@ -58,12 +58,15 @@ RATES = """\
 One client, one operation at a time, in Python: `barograph.StagingClient` (compiled), a client of Redis on plain
 sockets that sends without a copy and receives into memory that is there (as `get_into` does), system calls of `os`
 for files (write to another name and rename; open and read), and `memmove` by `ctypes`. The shares of Python are in
-all of them, some µs for Redis and files, which matter for 4 KiB alone. Blocks of {cold_mib} MiB in sum are used in
-turn, so that they are not in a processor's cache (32 MiB on the machine of these figures); the buffer of the client
-is one and stays there. *One block* is always the same one, for which the figures of small sizes are those of
-caches. Everything is in memory: Redis without files, staging without a directory, a server of one user. Each cell
+all of them, some µs for Redis and files, which matter for 4 KiB alone. Blocks of {cold_mib} MiB in sum, {blocks_max}
+at most, are used in turn, so that those of 64 KiB and more are not in a processor's cache (32 MiB on the machine of
+these figures); the buffer of the client is one and stays there. *One block* is always the same one, for which the
+figures of small sizes are those of caches. Everything is in memory: Redis without files, staging without a directory,
+a server of one user. Each cell
 is the median of {repeats} repeats (least to greatest), which alternate between the systems. Staging checks or makes
-a checksum (CRC-32) at each put, and at each get over a socket; the others do not.
+a checksum (CRC-32) at each put, and at each get over a socket; the others do not. On a machine with a load above the
+number of its processors, the figures of Redis and of staging over sockets, and of puts, are those of its scheduler as
+well, since each operation needs two processes; memcpy, files and gets on the node need one.
 """
 
 TIERS = """\
@@ -100,12 +103,18 @@ otherwise.
 """
 
 QUESTIONS = """\
-### What the questions cost
+### What the questions cost, and when they come too late
 
 They are in the I/O times above (Figure 12 of Apollo's paper has this overhead). *A question of each rank*: all ranks
 ask at the same moment, each for one block. *One question*: the first rank asks for the blocks of all, which wait for
 it. *Without* is the I/O time that the same placement would have had if questions took no time, which tells the cost of
 asking from what the answers are worth.
+
+Where *without* is longer for questions of each rank, their answers are worse as well, and not only dearer. We take this
+for the cause: they come one after the other, while the first writes have begun or are about to, and the agent counts a
+block as on its way only until the next look at the file system and the disk. A look before the write has begun shows
+nothing of it, and one during it a request in flight (1 MiB here), not the rest of the block; so a disk to which blocks
+are on their way looks nearly idle. With one question, all blocks of a step count for each other.
 """
 
 NO_PREFETCH = """\
@@ -224,7 +233,7 @@ def ratios(of: dict[str, Any], cases: tuple[str, str], size: int, direction: str
 def rates(of: dict[str, Any]) -> list[str]:
     """The section of throughput and latency."""
     sizes = sorted({row["size"] for row in of["rows"]})
-    lines = [RATES.format(repeats=of["repeats"], cold_mib=of["cold_bytes"] >> 20)]
+    lines = [RATES.format(repeats=of["repeats"], cold_mib=of["cold_bytes"] >> 20, blocks_max=of["blocks_max"])]
     figures: list[tuple[str, str, Callable[[float], float], str]] = [
         ("median time, µs", "median_s", lambda x: x * 1e6, ".1f"),
         ("99th percentile, µs", "p99_s", lambda x: x * 1e6, ".0f"),

@@ -245,6 +245,7 @@ def results(slow: float = 1.0, ours: float = 5.0) -> dict[str, object]:
             "build": "release",
             "module_build": "release",
             "cold_bytes": 1 << 27,
+            "blocks_max": 2048,
             "titles": titles,
             "repeats": 2,
             "loads": [1.0],
