@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ from typing import Any
 GAIN_MIN = 0.01
 GET_BY_MEMCPY_MAX = 1.5
 LOST_MAX = 0
+COLUMNS = 120
 
 INTRODUCTION = """\
 # Staging and placement, measured with real processes
@@ -80,16 +82,17 @@ in it. Computing is sleeping. {repeats} repeats, in each of which the policies t
 * **The disks are emulated** ([bench/slow_disk](../../bench/slow_disk/slow_disk.c)): servers in memory that let each
   request take its bytes by a rate, one after the other, reads and writes together. Above them all is real: loop
   devices with direct I/O, ext4 (without a journal, so that room of removed files is there at once), `statvfs`, and
-  the kernel's statistics, which the agent reads. {disks}. Relative to a step these are roughly the tiers of the
-  simulation: fast ones that hold little more than one step, a slower one that holds all.
+  the kernel's statistics, which the agent reads. The disks: {disks}. Relative to a step these are
+  roughly the tiers of the simulation: fast ones that hold little more than one step, a slower one that holds all.
 * **Others** write to the disks that are shared, 2 s in each 6 s in the mean, at 30 to 80 % of their bandwidth as
   far as the disk takes it; the same in each policy of a repeat.
 * **Buffers** are emptied to the file system all the time by a process for each, one block at a time. A write to a
   buffer that is full waits until there is room.
 * **Policies**: as in [the simulation](placement.md#advisers-on-tiers-simulated). *Capacity-aware* round robin asks
   `statvfs` itself at each write, so its state is always fresh. *Hashing* is weighted by bandwidth. *Ours* asks the
-  agent for each block ({poll} ms between two looks at disks and file systems; the default is {poll_default}), among
-  all four, and reports what came of it.
+  agent, which chooses among all four: each rank for its block, and reports what came of it, or the first rank for the
+  blocks of all. The agent looks at disks and file systems every {poll} ms (the default is {poll_default}), since a
+  step takes about a second here.
 * **Limits**: {block_mib:g} MiB at a time from {ranks} processes is far from a machine of 2,560; all is on one node
   with {processors} processors, which emulation, ranks and agent share. The agent knows the disks' bandwidth from
   its configuration.
@@ -369,7 +372,7 @@ def tiers(of: dict[str, Any], processors: int) -> list[str]:
             names = [of["titles"][policy], of["titles"][base]]
             gains.append([*names, spread([100 * x for x in found], ".1f"), count, judged(found)])
     lines += [*table(["", "beside", "less I/O time, %", "repeats with a gain", ""], gains), ""]
-    return [*lines, *overhead(ours, of["titles"]), ""]
+    return [*lines, *overhead(ours, by_policy["capacity"], of["titles"]), ""]
 
 
 def disk_text(disk: dict[str, Any]) -> str:
@@ -390,16 +393,23 @@ def judged(gains: list[float]) -> str:
     return "**loss**" if all(gain <= -GAIN_MIN for gain in gains) else "**nothing**"
 
 
-def overhead(ours: dict[str, list[dict[str, Any]]], titles: dict[str, str]) -> list[str]:
-    """What questions cost, by policy."""
+def overhead(ours: dict[str, list[dict[str, Any]]], aware: list[dict[str, Any]], titles: dict[str, str]) -> list[str]:
+    """What questions cost, by policy, and what is left of a gain over capacity-aware round robin without them."""
     head = ["", "time of a question, ms, median", "99th percentile", "greatest"]
-    head += ["share of the I/O time of all ranks, %", "of the last rank in each step, %", "I/O time without, s"]
+    head += [
+        "share of the I/O time of all ranks, %",
+        "of the last rank in each step, %",
+        "I/O time without, s",
+        "without, by capacity-aware",
+    ]
     rows = []
     for policy, runs in ours.items():
         asked = sorted(x for run in runs for x in run["asked_seconds"])
         row = [titles[policy], *(f"{1e3 * at_share(asked, share):.1f}" for share in (0.5, 0.99, 1))]
         row += [spread([100 * run[name] for run in runs], ".1f") for name in ("asked_share", "asked_share_last")]
-        rows.append([*row, spread([run["unasked_seconds"] for run in runs], ".2f")])
+        without = [run["unasked_seconds"] for run in runs]
+        ratio = [one / other["io_seconds"] for one, other in zip(without, aware, strict=True)]
+        rows.append([*row, spread(without, ".2f"), spread(ratio, ".2f")])
     return [QUESTIONS, *table(head, rows)]
 
 
@@ -430,7 +440,21 @@ def page(results: dict[str, Any]) -> str:
             lines += [*section(results[name]), built_with(results[name]), ""]
         else:
             lines += [f"The part `{name}` was not measured.", ""]
-    return "\n".join([*lines, NO_PREFETCH]).rstrip() + "\n"
+    return wrapped("\n".join([*lines, NO_PREFETCH]).rstrip() + "\n")
+
+
+def wrapped(text: str) -> str:
+    """Text whose long lines are wrapped, but those of tables, headings and code."""
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= COLUMNS or line.startswith(("|", "#", "`")):
+            lines.append(line)
+            continue
+        rest = "  " if line.startswith(("* ", "  ")) else ""
+        options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+        first = rest if line.startswith("  ") else ""
+        lines += textwrap.wrap(line.strip(), COLUMNS, initial_indent=first, subsequent_indent=rest, **options)
+    return "\n".join(lines)
 
 
 def built_with(of: dict[str, Any]) -> str:

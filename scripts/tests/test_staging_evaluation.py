@@ -267,7 +267,9 @@ def test_the_page_says_what_was_reached_and_what_was_not() -> None:
     assert "killed at any moment: reached (0 of 40" in text
     assert "| get of 1 MiB on the node by memcpy | <= 1.5 | 1.00 (1.00 to 1.00) | reached |" in text
     assert "one question for all ranks | round robin, blind | 50.0 (50.0 to 50.0) | 2 of 2 | gain |" in text
-    assert "| 2.0 | 2.0 | 2.0 | 1.0 (1.0 to 1.0) | 2.0 (2.0 to 2.0) | 3.00 (3.00 to 3.00) |" in text
+    assert (
+        "| 2.0 | 2.0 | 2.0 | 1.0 (1.0 to 1.0) | 2.0 (2.0 to 2.0) | 3.00 (3.00 to 3.00) | 0.30 (0.30 to 0.30) |" in text
+    )
     assert "{" not in text
     bad = results(slow=2.0, ours=11.0)
     bad["loss"]["runs"][0]["lost"] = 1  # type: ignore[index]
@@ -275,6 +277,14 @@ def test_the_page_says_what_was_reached_and_what_was_not() -> None:
     assert "killed at any moment: **missed** (1 of 40" in text
     assert "| get of 1 MiB on the node by memcpy | <= 1.5 | 2.00 (2.00 to 2.00) | **missed** |" in text
     assert "| ours, a question of each rank | round robin, blind | -10.0 (-10.0 to -10.0) | 0 of 2 | **loss** |" in text
+
+
+def test_long_lines_are_wrapped_but_those_of_tables() -> None:
+    long = " ".join(["word"] * 40)
+    text = page.wrapped(f"* {long}\n  {long}\n{long}\n| {long} |\nshort")
+    lines = text.split("\n")
+    assert [line[:6] for line in lines] == ["* word", "  word"] + ["  word"] * 2 + ["word w"] * 2 + ["| word", "short"]
+    assert max(len(line) for line in lines if not line.startswith("|")) <= page.COLUMNS
 
 
 def test_parts_that_are_missing_are_named() -> None:
