@@ -81,6 +81,7 @@ def machine() -> dict[str, Any]:
         "processor": models[0] if models else platform.machine(),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "nice": os.nice(0),
     }
 
 

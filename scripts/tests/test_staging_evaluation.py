@@ -199,7 +199,7 @@ def rate_rows(slow: float) -> list[dict[str, object]]:
     """Rows in which staging takes so many times as long as the others."""
     return [
         {"case": case, "size": size, "direction": direction, "repeat": repeat, "count": 9}
-        | {"median_s": time, "p99_s": 2 * time, "bytes_per_second": size / time}
+        | {"least_s": time / 2, "median_s": time, "p99_s": 2 * time, "bytes_per_second": size / time}
         for case in (
             "staging",
             "staging-tcp",
@@ -265,17 +265,21 @@ def test_the_page_says_what_was_reached_and_what_was_not() -> None:
     text = page.page(results())
     assert "| redis | 90 | 40 | 7 | 0 | 0 | 0 | 3 | 10 / never | 200 / 400 | 1.0 / 1.0 |" in text
     assert "killed at any moment: reached (0 of 40" in text
-    assert "| get of 1 MiB on the node by memcpy | <= 1.5 | 1.00 (1.00 to 1.00) | reached |" in text
+    line = "| get of 1 MiB on the node, by memcpy | <= 1.5 | {0} ({0} to {0}) | {0} ({0} to {0}) | {1} |"
+    assert line.format("1.00", "reached") in text
     assert "one question for all ranks | round robin, blind | 50.0 (50.0 to 50.0) | 2 of 2 | gain |" in text
     assert (
         "| 2.0 | 2.0 | 2.0 | 1.0 (1.0 to 1.0) | 2.0 (2.0 to 2.0) | 3.00 (3.00 to 3.00) | 0.30 (0.30 to 0.30) |" in text
     )
-    assert "{" not in text
+    assert "{" not in text and "busy with other work" not in text
     bad = results(slow=2.0, ours=11.0)
     bad["loss"]["runs"][0]["lost"] = 1  # type: ignore[index]
     text = page.page(bad)
     assert "killed at any moment: **missed** (1 of 40" in text
-    assert "| get of 1 MiB on the node by memcpy | <= 1.5 | 2.00 (2.00 to 2.00) | **missed** |" in text
+    assert line.format("2.00", "**missed**") in text
+    bad["rates"]["loads"] = [100.0 * (os.cpu_count() or 1)]  # type: ignore[index]
+    text = page.page(bad)
+    assert line.format("2.00", "not decided at this load") in text and "**It was busy with other work**" in text
     assert "| ours, a question of each rank | round robin, blind | -10.0 (-10.0 to -10.0) | 0 of 2 | **loss** |" in text
 
 
