@@ -168,7 +168,8 @@ def _array(element: _Pieces, extent: int, sizes: list[int], indices: list[Any], 
 
 
 def _distributed(inner: _Pieces, extent: int, params: dict[str, Any]) -> _Pieces:
-    rank, indices = params["rank"], []
+    rank = params["rank"]
+    indices: list[NDArray[np.int64]] = []
     dimensions = list(zip(params["gsizes"], params["distribs"], params["dargs"], params["psizes"], strict=True))
     # The grid of processes is in C's order, whatever that of the array is.
     for size, way, argument, processes in reversed(dimensions):

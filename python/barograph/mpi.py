@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -187,9 +188,7 @@ class CollectiveFile:
     def _tell_views(self, view: Layout) -> None:
         """Tells the view of each rank to the aggregators, once."""
         said = self._comm.allgather((view.offsets.size, view.extent, view.base))
-        sent = [
-            self._comm.Isend(np.stack([view.offsets, view.lengths]), rank) for rank in self._aggregators
-        ]
+        sent = [self._comm.Isend(np.stack([view.offsets, view.lengths]), rank) for rank in self._aggregators]
         if self._comm.rank in self._aggregators:
             views = []
             for rank, (count, extent, base) in enumerate(said):
@@ -257,7 +256,7 @@ class CollectiveFile:
         self.counts["blocks_got"] += 1
         key = (self._dataset, number)
         try:
-            length = self._stage.get_into(key, block)
+            length = self._stage.get_into(key, memoryview(block))
             return block, length, self._stage.stat(key).version if self._mode == "w" else 0
         except BlockNotFoundError:
             return block, 0, 0
@@ -273,7 +272,7 @@ class CollectiveFile:
             # Clocks of nodes differ, and the versions of a block only grow.
             self._version = max(time.time_ns(), self._version + 1, version + 1)
             try:
-                self._stage.put((self._dataset, number), block[:length], version=self._version, **self._put)
+                self._stage.put((self._dataset, number), memoryview(block[:length]), version=self._version, **self._put)
             except StagingError as error:
                 if error.code != "old_version" or error.number < self._version:
                     raise
@@ -302,9 +301,7 @@ class CollectiveFile:
 class _Call:
     """One call of write_all or read_all."""
 
-    def __init__(
-        self, file: CollectiveFile, memory: NDArray[np.uint8], places: Layout, start: int, end: int
-    ) -> None:
+    def __init__(self, file: CollectiveFile, memory: NDArray[np.uint8], places: Layout, start: int, end: int) -> None:
         self.file = file
         self.memory = memory
         self.places = places
@@ -395,7 +392,7 @@ class _Call:
         numbers, starts = pieces[0] // size, np.concatenate([[0], np.cumsum(pieces[1])])
         cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1), numbers.size]
         found: list[tuple[int, Any, slice]] = []
-        for low, high in zip(cuts, cuts[1:], strict=False):
+        for low, high in pairwise(cuts):
             places = Layout(pieces[0][low:high] % size, pieces[1][low:high], 0, 0).indices_of_all()
             found.append((int(numbers[low]), places, slice(int(starts[low]), int(starts[high]))))
         return found
