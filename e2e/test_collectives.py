@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -132,9 +132,10 @@ class Steps:
             raise
 
 
-@pytest.fixture
-def steps(library: Path, tmp_path: Path) -> Iterator[Path]:
-    yield with_mpi(library, PROGRAMS / "collective_steps.c", tmp_path / "steps")
+@pytest.fixture(scope="module")
+def steps(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that does one command after the other."""
+    return with_mpi(library, PROGRAMS / "collective_steps.c", tmp_path_factory.mktemp("steps") / "steps")
 
 
 @pytest.mark.parametrize("exchange", ["views", "lists"])
