@@ -170,6 +170,11 @@ def refused(dataset: str, exchange: Any, stage: barograph.StagingClient) -> None
         read = np.zeros(RANKS, np.uint8)
         file.read_all(read)
         assert read.tolist() == list(range(RANKS))
+        # Memory of any type, without a name in C's formats.
+        file.write_all(np.array([RANK + 1j]), 100 + 16 * RANK)
+        complexes = np.zeros(RANKS, np.complex128)
+        file.read_all(complexes, 100)
+        assert complexes.tolist() == [rank + 1j for rank in range(RANKS)]
     servers = stage if RANK != 1 else nowhere
     every: dict[str, Any] = {"exchange": exchange, "block_bytes": 64, "aggregators": RANKS}
     with CollectiveFile(COMM, servers, f"{dataset}/nowhere", "w", **every) as file:

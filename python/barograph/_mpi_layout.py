@@ -103,10 +103,9 @@ def memory_layout(
     """The bytes of a buffer, the layout of the data in it, and the bytes of these."""
     if data is None:
         return np.empty(0, np.uint8), Layout.dense(), 0
-    view = memoryview(data)
-    if not view.c_contiguous or (is_written and view.readonly):
-        raise ValueError("the buffer is not contiguous, or cannot be written to")
-    memory = np.frombuffer(view.cast("B") if view.nbytes else b"", np.uint8)
+    memory = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
+    if is_written and not memory.flags.writeable:
+        raise ValueError("the buffer cannot be written to")
     if datatype is None:
         if count is not None:
             raise ValueError("a count needs a datatype")

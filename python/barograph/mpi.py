@@ -33,6 +33,8 @@ from barograph._barograph import BlockNotFoundError, Error, StagingError
 from barograph._mpi_layout import Layout, memory_layout, view_layout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from barograph._barograph import StagingClient
@@ -110,7 +112,11 @@ class CollectiveFile:
                 self._block = self._find_layout(block_bytes)
             except (StagingError, ValueError) as error:
                 self._fail(error)
-        self._agree()
+        try:
+            self._agree()
+        except CollectiveError:
+            self._comm.Free()
+            raise
         self._block = comm.bcast(self._block)
         self._blocks = max(1, buffer_bytes // self._block)
         self._aggregators = self._choose(aggregators)
@@ -314,29 +320,29 @@ class _Call:
         at = max(self.start, self.file._view.data_before(block * self.file._block))
         return self.file._view.offset_of(at) // self.file._block if at < self.end else _NOTHING
 
-    def _pieces(self, view: Layout, start: int, end: int, number: int, first: int) -> NDArray[np.int64]:
-        """Offsets and lengths of the pieces in the blocks of an aggregator in this round."""
+    def _spans(self, view: Layout, start: int, end: int, number: int, first: int) -> Iterator[tuple[int, int]]:
+        """The data of a view in the blocks of an aggregator in this round, block by block."""
         file, count = self.file, len(self.file._aggregators)
-        begin = first + (number - first) % count
-        found = []
-        for block in range(begin, first + file._blocks * count, count):
+        if start >= end:
+            return
+        low = max(first, view.offset_of(start) // file._block)
+        high = min(first + file._blocks * count, view.offset_of(end - 1) // file._block + 1)
+        for block in range(low + (number - low) % count, high, count):
             at = max(start, view.data_before(block * file._block))
             until = min(end, view.data_before((block + 1) * file._block))
             if at < until:
-                found.append(view.pieces(at, until))
-        return np.concatenate(found, axis=1) if found else np.empty((2, 0), np.int64)
+                yield at, until
+
+    def _pieces(self, view: Layout, start: int, end: int, number: int, first: int) -> NDArray[np.int64]:
+        """Offsets and lengths of the pieces in the blocks of an aggregator in this round."""
+        found = [view.pieces(at, until) for at, until in self._spans(view, start, end, number, first)]
+        return np.concatenate([np.empty((2, 0), np.int64), *found], axis=1)
 
     def _data(self, number: int, first: int) -> NDArray[np.int64]:
         """The bytes of memory that this rank has for an aggregator, as their indices."""
-        file, count = self.file, len(self.file._aggregators)
-        begin = first + (number - first) % count
-        found = [np.empty(0, np.int64)]
-        for block in range(begin, first + file._blocks * count, count):
-            at = max(self.start, file._view.data_before(block * file._block))
-            until = min(self.end, file._view.data_before((block + 1) * file._block))
-            if at < until:
-                found.append(self.places.indices(at - self.start, until - self.start))
-        return np.concatenate(found)
+        spans = self._spans(self.file._view, self.start, self.end, number, first)
+        found = [self.places.indices(at - self.start, until - self.start) for at, until in spans]
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     def _told(self, first: int) -> list[NDArray[np.int64]]:
         """The pieces of each rank for this aggregator: from its view, or as it tells them."""

@@ -151,8 +151,8 @@ int main(int arguments_count, char **arguments)
         printf("%d ranks, %d repeats, %s aggregators\n"
                "| way | field | write MB/s | read MB/s | told once, B | told in each call, B |\n", ranks, repeats,
                arguments[3]);
-    measure(arguments[1], atoi(arguments[3]), 128, 256);
-    measure(arguments[1], atoi(arguments[3]), 256, 64);
+    measure(arguments[1], atoi(arguments[3]), 128, 128);
+    measure(arguments[1], atoi(arguments[3]), 256, 32);
     measure(arguments[1], atoi(arguments[3]), 512, 8);
     baro_stage_close(stage);
     MPI_Finalize();
