@@ -54,19 +54,18 @@ class Layout:
     def pieces(self, start: int, end: int) -> NDArray[np.int64]:
         """Offsets and lengths of the data bytes from `start` to `end`, which is behind it."""
         first, last = start // self.size, (end - 1) // self.size
-        found = []
-        for repetition in range(first, last + 1):
-            at = max(0, start - repetition * self.size)
-            until = min(self.size, end - repetition * self.size)
-            low = int(np.searchsorted(self.starts, at, "right")) - 1
-            high = int(np.searchsorted(self.starts, until, "left"))
-            offsets = self.offsets[low:high] + (self.base + repetition * self.extent)
-            lengths = self.lengths[low:high].copy()
-            lengths[-1] = until - self.starts[high - 1]
-            offsets[0] += at - self.starts[low]
-            lengths[0] -= at - self.starts[low]
-            found.append(np.stack([offsets, lengths]))
-        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+        repetitions = self.base + np.arange(first, last + 1) * self.extent
+        at, until = start - first * self.size, end - last * self.size
+        low = int(np.searchsorted(self.starts, at, "right")) - 1
+        high = int(np.searchsorted(self.starts, until, "left"))
+        whole = slice(low, (last - first) * self.offsets.size + high)
+        offsets = (repetitions[:, None] + self.offsets[None, :]).ravel()[whole]
+        lengths = np.tile(self.lengths, last - first + 1)[whole]
+        # The last piece before the first: they may be the same.
+        lengths[-1] = until - self.starts[high - 1]
+        offsets[0] += at - self.starts[low]
+        lengths[0] -= at - self.starts[low]
+        return np.stack([offsets, lengths])
 
     def indices(self, start: int, end: int) -> NDArray[np.int64]:
         """The offsets of the data bytes from `start` to `end`."""

@@ -30,7 +30,7 @@ import numpy as np
 from mpi4py import MPI
 
 from barograph._barograph import BlockNotFoundError, Error, StagingError
-from barograph._mpi_layout import Layout, memory_layout, view_layout
+from barograph._mpi_layout import OFFSET_END, Layout, memory_layout, view_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,6 +235,8 @@ class CollectiveFile:
                 raise ValueError("the view has no bytes")
             start = offset * self._etype_bytes
             end = start + size
+            if end >= OFFSET_END or (size and self._view.offset_of(end - 1) >= OFFSET_END):
+                raise ValueError("the data are behind the end of any file")
         except (TypeError, ValueError, BufferError) as error:
             self._fail(error)
             start = end = 0
