@@ -50,6 +50,8 @@ TURNS = "it needs a volume that is scheduled; test_control_switches.py has one"
 TRACEFS = "it needs root and tracefs"
 SERVERS = "it needs servers of blocks that run; test_stage.py has some"
 OBJECTS = "it needs stores of objects, as `test_a_killed_server_finds_its_blocks` of test_stage_remote.py has"
+RANKS = "it needs ranks of MPI; test_collectives.py runs the example, `collectives`"
+MOUNTED = "it needs servers of blocks and mounts until it is stopped; test_stage_mount.py does"
 STAGED = "it needs a server of staging; the tests of the package run it, in python/tests"
 
 # Pieces that are not run, with the reason.
@@ -95,6 +97,11 @@ NOT_RUN: Listed = {
         "baro knob set lulesh.dt 0.5 --nodes": NODE_CALLS,
         "curl --unix-socket": NODE_CALLS,
         "baro sql --nodes b": "its statement is left out",
+    },
+    "collectives.md": {
+        "mpicc solver.c": RANKS,
+        "baro_stage_t *stage": RANKS,
+        "from mpi4py import MPI": "it needs ranks; test_collectives.py has some, in `collective_ranks.py`",
     },
     "epochs.md": {
         "baro control maps solver-io": "it needs servers that run; test_agreement.py has some",
@@ -154,6 +161,11 @@ NOT_RUN: Listed = {
         "echo /scratch": "it gives a right on this machine; test_fanotify.py has a list at `/etc/barograph/fanotify`",
     },
     "site.md": {"SELECT node, max(time_mean)": LAKE, "spark-submit": LAKE},
+    "staging-mount.md": {
+        "baro stage serve --memory": MOUNTED,
+        "baro stage mount /tmp/stage --server": MOUNTED,
+        "baro stage mount /tmp/stage --clean": MOUNTED,
+    },
     "staging.md": {
         "baro stage serve --memory": SERVERS,
         "baro stage serve --tier": OBJECTS,
@@ -169,6 +181,11 @@ NOT_RUN: Listed = {
         "import barograph\nimport numpy": STAGED,
         "for block in stage.list": STAGED,
         "stage.put": STAGED,
+    },
+    "tasks.md": {
+        "stage = barograph.StagingClient": STAGED,
+        "import barograph.dask": "it needs a scheduler of Dask; test_dask.py in python/tests has one",
+        "import barograph.parsl": "it needs executors of Parsl; test_parsl.py in python/tests has some",
     },
     "tracing.md": {
         "SELECT device, rank, value, error FROM block_trace_hot_ops": TRACEFS,

@@ -38,6 +38,8 @@ const ROWS: &[Row] = &[
     row("placement", &[]),
     // Blocks in memory and faster tiers; its servers refuse epochs by the rules of control.
     row("staging", &["model", "control", "placement"]),
+    // Files made of these blocks: it knows the client of staging, and the kernel by fuser.
+    row("stagefs", &["model", "staging"]),
     // The archive is used only by its demonstration and tests. A feed of events reads their
     // records. Packed arrays are files that it reads and writes. Members and servers of a map
     // decide by the rules that are checked in control. Without an agent, blocks are placed by
@@ -124,11 +126,15 @@ const ROWS: &[Row] = &[
             "control",
             // Arrays are packed and read without an agent.
             "progressive",
-            // Blocks are served and read without an agent.
+            // Blocks are served and read without an agent, as files too.
             "staging",
+            "stagefs",
         ],
     ),
-    row("python", &["model", "client", "progressive", "staging"]),
+    row(
+        "python",
+        &["model", "client", "placement", "progressive", "staging"],
+    ),
     row("sqlite", &["query"]),
     row(
         "bench",
@@ -165,6 +171,11 @@ const HEAVY: &[Heavy] = &[
     Heavy {
         name: "opendal",
         owners: &["transfer", "staging"],
+        tests: &[],
+    },
+    Heavy {
+        name: "fuser",
+        owners: &["stagefs"],
         tests: &[],
     },
     Heavy {

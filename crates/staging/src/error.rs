@@ -98,7 +98,8 @@ pub enum StagingError {
         code: FaultCode,
         /// A number that belongs to the kind: the stored version of [`FaultCode::OldVersion`] and
         /// [`FaultCode::Unconfirmed`], the fence of [`FaultCode::Fenced`], the bytes of
-        /// [`FaultCode::TooLong`]; 0 for others.
+        /// [`FaultCode::TooLong`]; 1 for [`FaultCode::Unreachable`] if another replica of a read
+        /// would know the block and has none; 0 for others.
         number: u64,
         /// What happened, for people.
         text: String,

@@ -7,6 +7,7 @@ mod list;
 mod locate;
 mod map;
 mod member;
+mod mount;
 mod places;
 mod publish;
 mod put;
@@ -64,6 +65,12 @@ enum Verb {
     Rm(remove::Rm),
     /// Show what is known of a block: version, size, checksum
     Stat(stat::Stat),
+    /// Mount blocks as files at a directory until Ctrl-C: baro stage mount /tmp/stage
+    ///
+    /// Programs that know files alone read and write blocks of the servers: cp, tar, grep. A file
+    /// is on its servers when it is closed, and is replaced whole. Only this user sees it
+    /// (docs/guide/staging-mount.md).
+    Mount(mount::MountCommand),
     /// Show what servers hold in each tier, and what they have done
     ///
     /// A server answers its own user and root.
@@ -81,6 +88,7 @@ impl Stage {
             Verb::Locate(locate) => locate.run(),
             Verb::Rm(rm) => rm.run(),
             Verb::Stat(stat) => stat.run(),
+            Verb::Mount(mount) => mount.run(),
             Verb::Status(status) => status.run(),
         }
     }

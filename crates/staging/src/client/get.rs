@@ -380,7 +380,8 @@ impl Lacking {
                 "{key}: not on the replicas that can be reached; {}",
                 self.unreachable.join("; ")
             );
-            return StagingError::fault(FaultCode::Unreachable, text);
+            let knowing = u64::from(self.not_found.is_some());
+            return StagingError::numbered(FaultCode::Unreachable, knowing, text);
         }
         if let Some(error) = self.not_found {
             return error;

@@ -258,7 +258,8 @@ fn users(text: &str) -> Result<Users, String> {
     }))
 }
 
-fn log() {
+/// Complaints go to the standard error.
+pub(super) fn log() {
     let filter = EnvFilter::try_from_env("BAROGRAPH_LOG");
     tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("warn")))

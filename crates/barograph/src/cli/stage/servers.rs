@@ -65,6 +65,11 @@ impl Servers {
         self.target.json
     }
 
+    /// How many servers have each block.
+    pub(super) fn replicas(&self) -> u16 {
+        self.replicas
+    }
+
     pub(super) fn session(&self) -> anyhow::Result<Session> {
         let addresses = self.addresses()?;
         let member = match &self.map {
@@ -166,13 +171,20 @@ impl Session {
     /// Does something with the servers: those that are named, or those of the map in force.
     pub(super) fn run<T>(
         &self,
-        mut act: impl FnMut(&StagingClient) -> Result<T, StagingError>,
+        act: impl FnMut(&StagingClient) -> Result<T, StagingError>,
     ) -> anyhow::Result<T> {
-        let done = match &self.member {
-            None => act(&self.client),
-            Some(member) => member.run(&self.client, &self.addresses, act)?,
-        };
-        done.map_err(failure)
+        self.in_map(act)?.map_err(failure)
+    }
+
+    /// Does something with the servers; the outer error is that there are none in force.
+    pub(super) fn in_map<T>(
+        &self,
+        mut act: impl FnMut(&StagingClient) -> Result<T, StagingError>,
+    ) -> anyhow::Result<Result<T, StagingError>> {
+        match &self.member {
+            None => Ok(act(&self.client)),
+            Some(member) => member.run(&self.client, &self.addresses, act),
+        }
     }
 
     pub(super) fn counts(&self) -> ClientCounts {

@@ -146,7 +146,7 @@ impl Tiers {
 }
 
 /// A size in bytes.
-fn size(option: &str, text: &str) -> anyhow::Result<u64> {
+pub(super) fn size(option: &str, text: &str) -> anyhow::Result<u64> {
     match Level::parse(text) {
         Ok(Level::Absolute(bytes)) if (0.0..=1e18).contains(&bytes) => Ok(bytes as u64),
         _ => Err(Usage(format!("{option} {text}: it is a size, like 4GiB")).into()),
