@@ -3,7 +3,7 @@
 PYTHON ?= python3
 CARGO ?= cargo
 # Arguments of `baro up` for `make run`, of the benchmark for `make bench`, of the evaluation for
-# `make interference-evaluation`.
+# `make interference-evaluation` and `make staging-evaluation`.
 ARGS ?=
 # Number of agents for `make run-cluster`.
 N ?= 3
@@ -15,7 +15,7 @@ DESTDIR ?=
 TESTED := --workspace --exclude barograph-python --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation tango-evaluation interference-evaluation clarisse-evaluation placement-evaluation web clean
+.PHONY: help run run-cluster install test test-rust test-python test-web test-e2e fmt lint docs bench generate forecast-evaluation events-evaluation tango-evaluation interference-evaluation clarisse-evaluation placement-evaluation tasks-evaluation staging-evaluation web clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,17 @@ placement-evaluation: ## hashing counted, locality and advisers simulated; write
 	mkdir -p target
 	$(CARGO) run --release --locked -p barograph-placement --example placement > target/placement.md
 	mv target/placement.md docs/evaluation/placement.md
+
+tasks-evaluation: ## file copy and word count with tasks at their data and without, on emulated nodes; writes docs/evaluation/tasks.md
+	mkdir -p target
+	$(CARGO) build --release --locked -p barograph --bin baro
+	$(PYTHON) scripts/tasks_evaluation.py > target/tasks.md
+	mv target/tasks.md docs/evaluation/tasks.md
+
+staging-evaluation: ## as root, loss under SIGKILL and rates beside Redis, placement on emulated tiers (ARGS="--parts loss"); writes docs/evaluation/staging.md
+	@[ "$$(id -u)" != 0 ] || scripts/peers.sh
+	$(CARGO) build --release --locked -p barograph -p barograph-python
+	$(PYTHON) scripts/staging_evaluation.py $(ARGS)
 
 web: ## build the page into web/dist
 	cd web && npm ci && npm run build

@@ -172,11 +172,12 @@ def test_programs_of_all_nodes_take_turns_and_a_lost_leader_is_replaced(tmp_path
         eventually(lambda: states(c) == [("second", "waiting")], "its own phase")
         first.do("end", "x", MIB)
         assert second.answer() == "granted 1.0"
-        # The leader is killed: who does I/O goes on, and who begins does not wait for long.
+        # The leader is killed: who does I/O goes on, and who begins is not held up. If there is a new leader
+        # already, it waits for its turn, as long as it wants to.
         a.stop(signal.SIGKILL)
         third = program(b, "third")
-        third.begin("z", 100 * MIB, 30)
-        assert third.answer().split()[0] in ("off", "granted", "no_agent")
+        third.begin("z", 100 * MIB, 3)
+        assert third.answer().split()[0] in ("off", "granted", "late", "no_agent")
         third.do("end", "z", MIB)
         led = eventually(lambda: agreed([b, c]), "another one leads", 60)
         next_one = b if b.node == led else c
@@ -185,7 +186,16 @@ def test_programs_of_all_nodes_take_turns_and_a_lost_leader_is_replaced(tmp_path
         fourth.begin("w", 100 * MIB, 60)
         eventually(lambda: states(next_one) == [("second", "granted"), ("fourth", "waiting")], "the holder is known")
         second.do("end", "y", MIB)
-        assert fourth.answer() == "granted 1.0"
+        answer = fourth.answer()
+        # On a busy machine a leader may be lost for a moment, and who waits then goes on without a turn.
+        for _ in range(5):
+            if answer == "granted 1.0":
+                break
+            assert answer.startswith("off"), answer
+            fourth.do("end", "w", MIB)
+            fourth.begin("w", 100 * MIB, 60)
+            answer = fourth.answer()
+        assert answer == "granted 1.0"
 
 
 def test_a_server_moves_to_another_node_when_it_has_ended_where_it_was(tmp_path: Path, processes: ExitStack) -> None:

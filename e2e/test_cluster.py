@@ -344,6 +344,24 @@ def test_a_node_that_dies_is_seen_and_what_it_missed_is_fetched(start: Start) ->
     eventually(lambda: a.sql(newest) and a.sql(newest)[0]["ts"] > began, "values of its next life")
 
 
+def test_two_nodes_that_met_through_a_third_one_meet_again_without_it(start: Start) -> None:
+    _, (a, b, c) = cluster(start, ["a", "b", "c"])
+
+    def connected() -> bool:
+        return peer(b, "c")["state"] == "connected" == peer(c, "b")["state"]
+
+    eventually(connected, "they have heard of each other")
+    a.stop(signal.SIGKILL)
+    eventually(lambda: peer(b, "a")["state"] == "gone" == peer(c, "a")["state"], "the one that both knew is gone")
+    assert connected()
+    # Nobody answers in time, so that their link is lost; it is in the configuration of neither.
+    assert c.process
+    c.freeze()
+    eventually(lambda: peer(b, "c")["state"] == "gone", "it is lost")
+    c.process.send_signal(signal.SIGCONT)
+    eventually(connected, "they are connected again", 90)
+
+
 def test_who_does_not_belong_is_refused_with_the_reason(start: Start) -> None:
     address, (a,) = cluster(start, ["a"])
     stranger = start("--node", "s", "--cluster", "other", "--listen", "127.0.0.1:0", "--peer", address, config=QUICK)

@@ -49,6 +49,8 @@ GROUPS = "it needs a control group, or a decision; test_control.py has them"
 TURNS = "it needs a volume that is scheduled; test_control_switches.py has one"
 TRACEFS = "it needs root and tracefs"
 SERVERS = "it needs servers of blocks that run; test_stage.py has some"
+OBJECTS = "it needs stores of objects, as `test_a_killed_server_finds_its_blocks` of test_stage_remote.py has"
+RANKS = "it needs ranks of MPI; test_collectives.py runs the example, `collectives`"
 MOUNTED = "it needs servers of blocks and mounts until it is stopped; test_stage_mount.py does"
 STAGED = "it needs a server of staging; the tests of the package run it, in python/tests"
 
@@ -95,6 +97,11 @@ NOT_RUN: Listed = {
         "baro knob set lulesh.dt 0.5 --nodes": NODE_CALLS,
         "curl --unix-socket": NODE_CALLS,
         "baro sql --nodes b": "its statement is left out",
+    },
+    "collectives.md": {
+        "mpicc solver.c": RANKS,
+        "baro_stage_t *stage": RANKS,
+        "from mpi4py import MPI": "it needs ranks; test_collectives.py has some, in `collective_ranks.py`",
     },
     "epochs.md": {
         "baro control maps solver-io": "it needs servers that run; test_agreement.py has some",
@@ -161,6 +168,7 @@ NOT_RUN: Listed = {
     },
     "staging.md": {
         "baro stage serve --memory": SERVERS,
+        "baro stage serve --tier": OBJECTS,
         "baro stage serve --map": SERVERS,
         "baro stage serve --tcp": SERVERS,
         "baro stage put results field field.npy --map": SERVERS,
@@ -173,6 +181,11 @@ NOT_RUN: Listed = {
         "import barograph\nimport numpy": STAGED,
         "for block in stage.list": STAGED,
         "stage.put": STAGED,
+    },
+    "tasks.md": {
+        "stage = barograph.StagingClient": STAGED,
+        "import barograph.dask": "it needs a scheduler of Dask; test_dask.py in python/tests has one",
+        "import barograph.parsl": "it needs executors of Parsl; test_parsl.py in python/tests has some",
     },
     "tracing.md": {
         "SELECT device, rank, value, error FROM block_trace_hot_ops": TRACEFS,

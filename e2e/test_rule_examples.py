@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from harness import QUICK, ROOT, Agent, eventually
+import pytest
+from harness import QUICK, ROOT, Agent, environment, eventually
 
 Start = Callable[..., Agent]
 
@@ -92,6 +94,27 @@ def change(folder: Path, random: Random) -> None:
             path.rename(other)
         case 6 if free:
             path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("path", ["p", "p/q", "p/q/x"])
+@pytest.mark.parametrize("was", ["a link that leads nowhere", "a link to a directory", "a file"])
+def test_a_late_call_finds_something_else_where_a_directory_is_now(tmp_path: Path, path: str, was: str) -> None:
+    folder, copy, other = (tmp_path / name for name in ("folder", "copy", "other"))
+    (folder / "p" / "q").mkdir(parents=True)
+    (folder / "p" / "q" / "x").write_text("x")
+    copy.mkdir()
+    other.mkdir()
+    match was:
+        case "a file":
+            (copy / "p").write_text("before")
+        case "a link to a directory":
+            (copy / "p").symlink_to(other)
+        case _:
+            (copy / "p").symlink_to("nowhere")
+    env = environment(BAROGRAPH_PATH=str(folder / path), BAROGRAPH_OLD_PATH="")
+    subprocess.run([EXAMPLE / "mirror.sh", folder, copy], check=True, env=env)
+    assert contents(copy) == contents(folder)
+    assert list(other.iterdir()) == [], "nothing is written through a link"
 
 
 def test_a_folder_is_kept_in_step(start: Start, tmp_path: Path) -> None:

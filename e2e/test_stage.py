@@ -177,7 +177,7 @@ def test_where_blocks_are_is_told_and_what_changes(serve: Callable[..., Server])
     both = [serve(), serve()]
     two = ("--replicas", 2)
     for name in ("a", "b"):
-        done("put", "d", name, *two, "--durable", servers=both, input=name.encode())
+        done("put", "d", name, *two, servers=both, input=name.encode())
     found = asked("locate", "d", "a", "nowhere", *two, servers=both)
     assert (found["epoch"], found["unreachable"]) == (0, [])
     a, nowhere = found["blocks"]

@@ -11,7 +11,7 @@ here=$(dirname "$0")/..
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/Cargo.toml" | head -n 1)
 major=$(sed -n 's/^#define BARO_VERSION_MAJOR //p' "$here/crates/libbaro/include/baro.h")
 
-install -d "$root/bin" "$root/lib/pkgconfig" "$root/include" "$root/share/barograph"
+install -d "$root/bin" "$root/lib/pkgconfig" "$root/include" "$root/share/barograph/mpi"
 install -m 755 "$build/baro" "$root/bin/baro"
 install -m 755 "$build/libbaro.so" "$root/lib/libbaro.so.$version"
 ln -sf "libbaro.so.$version" "$root/lib/libbaro.so.$major"
@@ -30,8 +30,14 @@ install -m 644 "$build/libbaro.a" "$root/lib/libbaro.a"
 install -m 644 "$here/crates/libbaro/include/baro.h" "$here/crates/libbaro/include/baro.hpp" "$root/include"
 # A Fortran module fits one compiler version only: programs compile it from this source.
 install -m 644 "$here/crates/libbaro/fortran/baro.f90" "$here/crates/libbaro/fortran/baro_bindings.inc" "$root/share/barograph"
+# The binary interface of MPI differs between its implementations: programs compile collective calls with their mpicc.
+install -m 644 "$here/crates/libbaro/mpi/baro_mpi.h" "$root/include"
+install -m 644 "$here/crates/libbaro/mpi/"*.c "$here/crates/libbaro/mpi/file.h" "$here/crates/libbaro/mpi/layout.h" \
+    "$root/share/barograph/mpi"
+mpi_sources=$(cd "$here/crates/libbaro/mpi" && printf '${prefix}/share/barograph/mpi/%s ' *.c)
 cat > "$root/lib/pkgconfig/baro.pc" <<PC
 prefix=$prefix
+mpi_sources=${mpi_sources% }
 Name: baro
 Description: publish a program's own values to barograph, and read what it knows of the node
 Version: $version

@@ -44,6 +44,8 @@ FOREIGN = {
     "sqlite3": "sqlite3",
     "iostat": "sysstat",
     "fio": "fio",
+    # Redis under another name: the package of the server would start a service.
+    "redis-check-rdb": "redis-tools",
 }
 BARO = ROOT / "target" / "debug" / "baro"
 # A writer with known streams, for the tests of readers.

@@ -8,6 +8,22 @@
 set -eu
 folder=${1%/} copy=${2%/}
 
+# Makes a path of COPY a directory. A link there, also one that leads to a directory, is none.
+directory() {
+    if [ -L "$1" ] || { [ -e "$1" ] && [ ! -d "$1" ]; }; then rm -f -- "$1"; fi
+    mkdir -p -- "$1"
+}
+
+# Makes all directories of COPY above a path what they are in FOLDER: calls come late, so that what
+# is a directory now may still be a file or a link in COPY.
+above() {
+    at=$copy left=$1
+    while [ "$left" != "${left#*/}" ]; do
+        at=$at/${left%%/*} left=${left#*/}
+        directory "$at"
+    done
+}
+
 mirror() {
     case $1 in
     "$folder"/*) rest=${1#"$folder"/} ;;
@@ -18,7 +34,7 @@ mirror() {
     esac
     from=$folder/$rest to=$copy/$rest
     if [ -L "$from" ] || [ -f "$from" ]; then
-        mkdir -p -- "$(dirname -- "$to")"
+        above "$rest"
         if [ -d "$to" ] && [ ! -L "$to" ]; then rm -rf -- "$to"; fi
         # Under another name until it is whole. A file that is gone meanwhile has a later event.
         part=$copy/.mirror-$$
@@ -29,8 +45,8 @@ mirror() {
             exit 75
         fi
     elif [ -d "$from" ]; then
-        if [ -e "$to" ] && [ ! -d "$to" ]; then rm -f -- "$to"; fi
-        mkdir -p -- "$to"
+        above "$rest"
+        directory "$to"
         # What a directory brings along has no events of its own.
         for name in "$from"/* "$from"/.[!.]* "$from"/..?*; do
             if [ -e "$name" ] || [ -L "$name" ]; then (mirror "$name"); fi

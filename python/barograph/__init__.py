@@ -18,7 +18,8 @@ A program can publish values of its own, and be called: :func:`publication`. Oth
 handlers and set its knobs: :func:`fire`, :func:`set_knob`. It can say when it does much I/O, and wait
 for its turn: :func:`io_volume`. Operations at servers that come and go: :func:`server_map` and
 :func:`map_server`. Blocks of bytes in the memory of this node and of others: :class:`StagingClient`;
-where blocks should go: :class:`Adviser`. It can tell others what they should know, and be told:
+where blocks should go: :class:`Adviser`; on which node a task runs: :func:`place_task` and
+:class:`TaskPlacer`. It can tell others what they should know, and be told:
 :func:`control_event`, :func:`control_events`. Arrays that are read as precisely as is needed are in
 :mod:`barograph.progressive`.
 
@@ -82,6 +83,7 @@ from barograph._nodes import NodeRows, NodeState
 from barograph._nodes import ask as _ask_nodes
 from barograph._publication import Publication, ValueSpec, counter, gauge, publication, state
 from barograph._result import Result
+from barograph._tasks import TaskNode, TaskPlacement, TaskPlacer, block_holders, place_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,6 +131,9 @@ __all__ = [
     "Status",
     "Stream",
     "StreamInfo",
+    "TaskNode",
+    "TaskPlacement",
+    "TaskPlacer",
     "UnknownNodeError",
     "UnknownStreamError",
     "ValueHandle",
@@ -136,6 +141,7 @@ __all__ = [
     "Watch",
     "__version__",
     "archive",
+    "block_holders",
     "connect",
     "control",
     "control_event",
@@ -152,6 +158,7 @@ __all__ = [
     "map_server",
     "nodes",
     "of_node",
+    "place_task",
     "progressive",
     "publication",
     "server_map",

@@ -7,6 +7,8 @@ from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, final
 
 from typing_extensions import Buffer
 
+from barograph._tasks import TaskNode
+
 __version__: str
 
 class Error(Exception):
@@ -68,6 +70,26 @@ def pack_array(
 
 def place_packed(file: str, tiers: list[tuple[str, int]]) -> list[tuple[str, int]]: ...
 def join_packed(file: str) -> int: ...
+def place_task(
+    key: bytes,
+    nodes: list[TaskNode],
+    holders: list[tuple[int, int]],
+    nbytes: int,
+    node: int | None,
+    rank: int | None,
+    rank_nodes: list[int],
+    hard: bool,
+    cost_s: float,
+    wait_s_max: float,
+    choices: int,
+    patience: float,
+    staleness_s: float,
+) -> tuple[int | None, float, float, bool, str]:
+    """Node, wait and move in seconds, whether the wish was overridden, and the reason."""
+
+def take_over(waiting: list[tuple[int, float, float]]) -> int | None:
+    """The task that an idle node takes over, of tasks with their waits and moves in seconds."""
+
 def check_bound(bound: str) -> str:
     """Returns the bound as it is read. Raises ValueError for one that no error can have."""
 

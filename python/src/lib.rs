@@ -20,6 +20,7 @@ mod staging;
 mod staging_blocks;
 mod staging_places;
 mod stream;
+mod tasks;
 mod value;
 mod wait;
 mod watch;
@@ -72,5 +73,7 @@ fn _barograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(packed::check_bound, module)?)?;
     module.add_function(wrap_pyfunction!(packed::place_packed, module)?)?;
     module.add_function(wrap_pyfunction!(packed::join_packed, module)?)?;
+    module.add_function(wrap_pyfunction!(tasks::place_task, module)?)?;
+    module.add_function(wrap_pyfunction!(tasks::take_over, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

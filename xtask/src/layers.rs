@@ -131,7 +131,10 @@ const ROWS: &[Row] = &[
             "stagefs",
         ],
     ),
-    row("python", &["model", "client", "progressive", "staging"]),
+    row(
+        "python",
+        &["model", "client", "placement", "progressive", "staging"],
+    ),
     row("sqlite", &["query"]),
     row(
         "bench",
@@ -167,7 +170,7 @@ const HEAVY: &[Heavy] = &[
     },
     Heavy {
         name: "opendal",
-        owners: &["transfer"],
+        owners: &["transfer", "staging"],
         tests: &[],
     },
     Heavy {

@@ -8,6 +8,7 @@ mod inbox;
 mod keys;
 mod memory;
 mod network;
+mod redial;
 mod roster;
 mod zenoh;
 

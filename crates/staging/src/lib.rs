@@ -1,8 +1,9 @@
 //! Staging: blocks of datasets in the memory of a node and in faster tiers below it (NVMe, burst
 //! buffer, parallel file system), with versions and checksums.
 //!
-//! * [`BlockStore`] keeps blocks: memory first, then directories, with bounds for each user and for
-//!   all, asynchronous flush, back-pressure and eviction by score.
+//! * [`BlockStore`] keeps blocks: memory first, then directories, then stores of objects
+//!   ([`remote`]), with bounds for each user and for all, asynchronous flush, back-pressure and
+//!   eviction by score.
 //! * [`wire`] has the frames between clients and servers, as pure functions over bytes.
 //! * [`StagingServer`] serves a store over a unix socket and TCP. It refuses epochs before its
 //!   fence (`barograph_control::ToldEpochs`).
@@ -19,6 +20,7 @@ mod error;
 mod key;
 mod memory;
 mod read_times;
+pub mod remote;
 pub mod server;
 mod status;
 mod store;
@@ -38,7 +40,7 @@ pub use store::{
     BlockReader, BlockStore, Flusher, ListPage, ListQuery, MemoryConfig, PutHead, PutTarget,
     PutWriter, ServerMembership, StoreConfig, StoreCounts, TierUse,
 };
-pub use tier::{DirectoryConfig, Disk, DiskFile, Durability, RealDisk, TierBounds};
+pub use tier::{DirectoryConfig, Disk, DiskFile, Durability, RealDisk, RemoteConfig, TierBounds};
 
 /// Bytes of the largest block: 1 GiB.
 pub const BLOCK_BYTES_MAX: u64 = 1 << 30;

@@ -1,15 +1,26 @@
-//! Tiers: their bounds, and the directories below memory.
+//! Tiers below memory: their bounds, and the media on which they are: directories, and stores of
+//! objects.
 
 mod bounds;
+mod config;
+mod copy;
 mod directory;
 mod disk;
 mod header;
+mod leftovers;
 mod lock;
+mod lower;
+mod medium;
+mod objects;
+mod writer;
 
 pub use bounds::TierBounds;
 pub(crate) use bounds::{BoundFault, Budget};
-pub use directory::{DirectoryConfig, Durability};
-pub(crate) use directory::{DirectoryTier, FileCopy, FileWriter, TierFault};
+pub use config::{DirectoryConfig, Durability, RemoteConfig};
+pub(crate) use copy::FileCopy;
 pub use disk::{Disk, DiskFile, RealDisk};
 pub(crate) use header::FileHead;
 pub(crate) use lock::DirectoryLock;
+pub(crate) use lower::{LowerTier, TierFault, is_lost};
+pub(crate) use medium::CopyReader;
+pub(crate) use writer::FileWriter;

@@ -34,10 +34,10 @@ pub(super) struct Stage {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Serve blocks from memory and directories until Ctrl-C: baro stage serve --memory 4GiB
-    /// --tier /nvme/stage=100GB
+    /// Serve blocks from memory, directories and stores of objects until Ctrl-C: baro stage serve
+    /// --memory 4GiB --tier /nvme/stage=100GB --tier s3://bucket/stage=1TB
     ///
-    /// Blocks go to memory first, and are copied to the directories in the background. A stop in
+    /// Blocks go to memory first, and are copied to the tiers below in the background. A stop in
     /// order copies what is in memory alone; after a kill, what the server still has counts as old
     /// until a replica confirms it. Serves only this user unless --users names others.
     Serve(serve::Serve),

@@ -17,6 +17,7 @@ use zenoh::sample::SampleKind;
 
 use super::keys::{ROOT, list_key, message_key};
 use super::network::{ZenohConfig, ZenohFault, network_of};
+use super::redial::Redial;
 use super::roster::{DATA, PING, PONG, REVOKED, Roster, Security};
 use super::{
     Hello, Peer, Refusal, SendFault, Transport, TransportCounts, TransportEvent, check_name,
@@ -88,6 +89,8 @@ struct Session {
     _hellos: Subscriber<()>,
     _list: Option<Queryable<()>>,
     _token: LivelinessToken,
+    /// After the session: it closes what the session was in.
+    redial: Redial,
 }
 
 impl Session {
@@ -105,7 +108,7 @@ impl Session {
         };
         let network = network_of(config, &revoked)?;
         let network = zenoh::Config::from_json5(&network).map_err(told)?;
-        let session = zenoh::open(network).wait().map_err(told)?;
+        let (session, redial) = Redial::open(network).map_err(told)?;
         let (to, read) = (Arc::clone(shared), Arc::clone(clock));
         let hellos = session
             .liveliness()
@@ -143,6 +146,7 @@ impl Session {
             _hellos: hellos,
             _list: list,
             _token: token,
+            redial,
         })
     }
 }
@@ -316,6 +320,9 @@ impl ZenohTransport {
         }
         self.ping_ns = now_ns.saturating_add(PING_NS);
         self.renew(now_ns);
+        if let Some(session) = &mut self.session {
+            session.redial.tend(&session.session, now_ns);
+        }
         self.ask_for_list(now_ns);
         self.shared.lock().answers_left = ANSWERS_MAX;
         let fallen = self.shared.lock().fallen(self.clock.now_ns());

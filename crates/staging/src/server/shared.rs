@@ -44,8 +44,8 @@ impl Shared {
     }
 
     pub(crate) fn status(&self) -> ServerStatus {
-        let paths = self.store.directories.iter();
-        let paths = paths.map(|tier| Some(tier.config.path.to_string_lossy().into_owned()));
+        let paths = self.store.lower.iter();
+        let paths = paths.map(|tier| Some(tier.name.clone()));
         let tiers = std::iter::once(None).chain(paths).zip(self.store.tiers());
         ServerStatus {
             fence: self.fence.fence(),
@@ -60,8 +60,7 @@ impl Shared {
 
     /// The tiers with what their reads cost, for a user who asks over a kind of socket.
     pub(super) fn located_tiers(&self, user: UserId, socket: SocketKind) -> Vec<LocatedTier> {
-        let paths = self.store.directories.iter();
-        let paths = paths.map(|tier| tier.config.path.to_string_lossy().into_owned());
+        let paths = self.store.lower.iter().map(|tier| tier.name.clone());
         let paths = paths.map(|path| Self::tells_status(user).then_some(path));
         let tiers = std::iter::once(None).chain(paths).enumerate();
         tiers

@@ -1,6 +1,6 @@
 //! The configuration of a store.
 
-use crate::tier::{DirectoryConfig, TierBounds};
+use crate::tier::{DirectoryConfig, RemoteConfig, TierBounds};
 
 /// Bytes of memory for blocks, unless configured: 256 MiB.
 const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
@@ -23,8 +23,10 @@ pub struct MemoryConfig {
 pub struct StoreConfig {
     /// The memory tier.
     pub memory: MemoryConfig,
-    /// The tiers below, the fastest first. There may be none.
+    /// The directories below memory, the fastest first. There may be none.
     pub directories: Vec<DirectoryConfig>,
+    /// The stores of objects below the directories, the fastest first. There may be none.
+    pub remotes: Vec<RemoteConfig>,
     /// The longest time that a put waits for room, in nanoseconds, whatever its client asks.
     pub wait_ns_max: i64,
 }
@@ -37,6 +39,7 @@ impl Default for StoreConfig {
                 dirty_bytes_max: MEMORY_BYTES_DEFAULT / 2,
             },
             directories: Vec::new(),
+            remotes: Vec::new(),
             wait_ns_max: WAIT_NS_DEFAULT,
         }
     }

@@ -13,7 +13,7 @@ impl BlockStore {
     /// # Errors
     ///
     /// [`FaultCode::NotFound`] or [`FaultCode::NotKnown`]; [`FaultCode::OldVersion`] if a newer
-    /// version is stored; [`FaultCode::Disk`] if a file cannot be removed: the block may come back
+    /// version is stored; [`FaultCode::Disk`] if a copy cannot be removed: the block may come back
     /// with the next start.
     pub fn delete(
         &self,
@@ -41,16 +41,18 @@ impl BlockStore {
         let files = entry.files.iter().chain(&entry.previous);
         let mut fault = None;
         // The lowest tier first: what remains after a failure is not older than what was there.
+        let now_ns = self.clock.monotonic_ns();
         for copy in files.rev() {
-            let tier = &self.directories[copy.tier];
-            let removed = tier.remove(copy).and_then(|()| tier.sync_names(user));
+            let tier = &self.lower[copy.tier];
+            let removed = tier.remove(copy, now_ns);
+            let removed = removed.and_then(|()| tier.sync_names(user));
             fault = fault.or(removed.err());
         }
         self.tell_room();
         match fault {
             None => Ok(entry.version),
             Some(error) => {
-                let text = format!("{key}: a file could not be removed: {error}");
+                let text = format!("{key}: a copy could not be removed: {error}");
                 Err(StagingError::fault(FaultCode::Disk, text))
             }
         }

@@ -91,7 +91,7 @@ impl BlockStore {
     }
 
     fn read_us(&self, file: &FileCopy) -> u64 {
-        let us_per_mib = self.directories[file.tier].config.read_us_per_mib;
+        let us_per_mib = self.lower[file.tier].read_us_per_mib;
         u64::from(us_per_mib) * (1 + (file.head.bytes >> 20))
     }
 
@@ -104,7 +104,7 @@ impl BlockStore {
         bytes: u64,
         fault: BoundFault,
     ) -> bool {
-        let largest = self.directories[tier].budget().largest();
+        let largest = self.lower[tier].budget().largest();
         let now_ns = self.clock.monotonic_ns();
         for user in victims_of(fault, user, largest).into_iter().flatten() {
             let mut state = self.lock();
@@ -121,7 +121,12 @@ impl BlockStore {
             state.counts.evicted += dropped.len() as u64;
             drop(state);
             if !dropped.is_empty() {
-                self.discard(dropped);
+                // Their room is needed now. What cannot be removed keeps it for a while.
+                let left = dropped.iter();
+                let left = left.filter(|copy| self.lower[tier].remove(copy, now_ns).is_err());
+                let left = left.count() as u64;
+                self.lock().counts.left_behind += left;
+                self.tell_room();
                 return true;
             }
         }

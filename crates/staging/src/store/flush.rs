@@ -18,8 +18,6 @@ use crate::tier::{FileCopy, FileHead};
 const PAUSE_NS: i64 = 100 * NS_PER_MS;
 /// A tier with less than a tenth of its bytes free hands blocks down.
 const FREE_SHARE: u64 = 10;
-/// Bytes that are copied at a time from a file.
-const PIECE_BYTES: usize = 256 << 10;
 
 /// A block that is to be copied to a lower tier.
 pub(crate) struct CopyJob {
@@ -67,14 +65,14 @@ impl BlockStore {
 
     /// The block of a nearly full tier that is worth the least there and is in no lower tier.
     fn next_demotion(&self, state: &mut State, now_ns: i64) -> Option<CopyJob> {
-        let last = self.directories.len().checked_sub(1)?;
-        for (tier, directory) in self.directories.iter().enumerate().take(last) {
-            let bytes_max = directory.config.bounds.bytes_max;
-            let held = directory.budget();
+        let last = self.lower.len().checked_sub(1)?;
+        for (tier, upper) in self.lower.iter().enumerate().take(last) {
+            let bytes_max = upper.bounds.bytes_max;
+            let held = upper.budget();
             let is_tight = held.total().bytes > bytes_max - bytes_max / FREE_SHARE;
             let largest = held.largest();
             drop(held);
-            let below = &self.directories[tier + 1..];
+            let below = &self.lower[tier + 1..];
             let is_open = below.iter().any(|tier| tier.is_usable(now_ns));
             let Some(user) = largest.filter(|_| is_tight && is_open) else {
                 continue;
@@ -110,7 +108,7 @@ impl BlockStore {
     /// Makes a copy.
     pub(crate) fn run_copy(&self, job: &CopyJob) {
         let first = job.relieved.map_or(0, |tier| tier + 1);
-        for tier in first..self.directories.len() {
+        for tier in first..self.lower.len() {
             if job.relieved.is_none() && !self.makes_clean(tier) {
                 continue;
             }
@@ -127,14 +125,15 @@ impl BlockStore {
         let written = match &job.source {
             CopySource::Memory(block) => writer.write(block.bytes()),
             CopySource::File(copy) => {
-                let source = self.directories[copy.tier].open(copy).ok()?;
-                let mut piece = vec![0; PIECE_BYTES];
+                let now_ns = self.clock.monotonic_ns();
+                let source = self.lower[copy.tier].open(copy, now_ns).ok()?;
+                let mut piece = vec![0; source.piece_bytes()];
                 let mut hasher = crc32fast::Hasher::new();
                 let mut at = 0;
                 let mut written = Ok(());
                 while at < job.head.bytes && written.is_ok() {
-                    let bytes = (job.head.bytes - at).min(PIECE_BYTES as u64) as usize;
-                    copy.read_at(&*source, &mut piece[..bytes], at).ok()?;
+                    let bytes = (job.head.bytes - at).min(piece.len() as u64) as usize;
+                    copy.read_at(&source, &mut piece[..bytes], at).ok()?;
                     hasher.update(&piece[..bytes]);
                     written = writer.write(&piece[..bytes]);
                     at += bytes as u64;
@@ -150,7 +149,7 @@ impl BlockStore {
         match written.and_then(|()| writer.finish()) {
             Ok(copy) => Some(copy),
             Err(_) => {
-                self.directories[tier].note_fault(self.clock.monotonic_ns());
+                self.lower[tier].note_fault(self.clock.monotonic_ns());
                 None
             }
         }

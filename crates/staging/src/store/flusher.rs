@@ -34,7 +34,7 @@ impl Flusher {
             stop: Arc::clone(&stop),
             threads: Vec::new(),
         };
-        if store.directories.is_empty() {
+        if store.lower.is_empty() {
             return Ok(flusher);
         }
         for _ in 0..threads.clamp(1, THREADS_MAX) {
@@ -47,13 +47,14 @@ impl Flusher {
         Ok(flusher)
     }
 
-    /// Waits until nothing is dirty, up to a time in nanoseconds. Returns whether nothing is.
+    /// Waits until nothing is dirty and no removal waits, up to a time in nanoseconds. Returns
+    /// whether nothing is dirty.
     pub fn drain(&self, wait_ns: i64) -> bool {
         let clock = &self.store.clock;
         let until_ns = clock.monotonic_ns().saturating_add(wait_ns);
-        while self.store.dirty_bytes() > 0 {
+        while self.store.dirty_bytes() > 0 || self.store.has_leftovers() {
             if clock.monotonic_ns() >= until_ns {
-                return false;
+                return self.store.dirty_bytes() == 0;
             }
             self.store.wait_for_room(until_ns);
         }
@@ -64,7 +65,14 @@ impl Flusher {
 fn run(store: &BlockStore, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         match store.next_copy() {
-            Ok(job) => store.run_copy(&job),
+            Ok(job) => {
+                store.run_copy(&job);
+                store.sweep();
+            }
+            Err(state) if store.has_leftovers() => {
+                drop(state);
+                store.sweep();
+            }
             Err(state) => store.wait_for_work(state, LOOK_NS_MAX),
         }
     }

@@ -1,5 +1,6 @@
 //! Reads: the fastest copy whose bytes have their checksum.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,12 +11,13 @@ use crate::block::{BlockInfo, UserId};
 use crate::error::{FaultCode, StagingError};
 use crate::key::BlockKey;
 use crate::memory::{BlockPlace, MemoryBlock};
-use crate::tier::{DiskFile, FileCopy};
+use crate::tier::{CopyReader, FileCopy, is_lost};
 
 /// How often a block is looked up anew for one read, while its copies change.
 const TRIES_MAX: usize = 8;
 
-/// A block that is being read. It stays readable while it is evicted or replaced.
+/// A block that is being read. It stays readable while it is evicted or replaced, unless it is read
+/// from a store of objects since memory has no room for it.
 pub struct BlockReader {
     info: BlockInfo,
     source: Source,
@@ -23,7 +25,7 @@ pub struct BlockReader {
 
 enum Source {
     Memory(Arc<MemoryBlock>),
-    File(Arc<FileCopy>, Box<dyn DiskFile>),
+    File(Arc<FileCopy>, CopyReader),
 }
 
 /// Copies of a block, as they were at one moment.
@@ -123,12 +125,13 @@ impl BlockStore {
     fn get_file(&self, user: UserId, key: &BlockKey, copies: &Copies) -> Result<Source, String> {
         let mut reason = String::new();
         for copy in &copies.files {
-            let tier = &self.directories[copy.tier];
-            let checked = tier.open(copy).and_then(|file| {
-                if let Some(block) = self.promote(user, key, copies, copy, &*file) {
+            let tier = &self.lower[copy.tier];
+            let checked = tier.open(copy, self.clock.monotonic_ns());
+            let checked = checked.and_then(|file| {
+                if let Some(block) = self.promote(user, key, copies, copy, &file)? {
                     return Ok(Some(Source::Memory(block)));
                 }
-                let is_whole = copy.check(&*file)?;
+                let is_whole = copy.check(&file)?;
                 Ok(is_whole.then(|| Source::File(Arc::clone(copy), file)))
             });
             match checked {
@@ -143,12 +146,9 @@ impl BlockStore {
                 }
                 Err(error) => {
                     self.lock().counts.unreadable += 1;
-                    reason = format!("{}: {error}", tier.config.path.display());
-                    let lost = [
-                        std::io::ErrorKind::NotFound,
-                        std::io::ErrorKind::UnexpectedEof,
-                    ];
-                    if lost.contains(&error.kind()) {
+                    reason = format!("{}: {error}", tier.name);
+                    tier.note_read_fault(&error, self.clock.monotonic_ns());
+                    if is_lost(&error) {
                         self.drop_file(user, key, copies.serial, copy);
                     }
                 }
@@ -164,17 +164,21 @@ impl BlockStore {
         key: &BlockKey,
         copies: &Copies,
         copy: &FileCopy,
-        file: &dyn DiskFile,
-    ) -> Option<Arc<MemoryBlock>> {
+        file: &CopyReader,
+    ) -> io::Result<Option<Arc<MemoryBlock>>> {
         let draft = self.reserve_memory(user, copy.head.bytes, copies.score);
-        let mut draft = draft.ok()?;
-        copy.read_at(file, draft.bytes_mut(), 0).ok()?;
+        let Ok(mut draft) = draft else {
+            return Ok(None);
+        };
+        copy.read_at(file, draft.bytes_mut(), 0)?;
         if crc32fast::hash(draft.bytes_mut()) != copy.head.checksum {
             // The check that follows finds the same, and counts it.
             copy.is_checked.store(false, Ordering::Relaxed);
-            return None;
+            return Ok(None);
         }
-        let block = Arc::new(draft.publish()?);
+        let Some(block) = draft.publish().map(Arc::new) else {
+            return Ok(None);
+        };
         let mut state = self.lock();
         // A version that is no longer in force is read to its end, and goes.
         if let Some(entry) = state.same(user, key, copies.serial)
@@ -185,7 +189,7 @@ impl BlockStore {
         } else {
             block.retire();
         }
-        Some(block)
+        Ok(Some(block))
     }
 
     /// Forgets a copy that is none.
@@ -276,7 +280,7 @@ impl BlockReader {
                 Ok(())
             }
             Source::File(copy, file) => copy
-                .read_at(&**file, out, offset)
+                .read_at(file, out, offset)
                 .map_err(|error| StagingError::fault(FaultCode::Disk, error.to_string())),
         }
     }

@@ -114,7 +114,7 @@ impl BlockStore {
         let mut reasons: Vec<String> = Vec::new();
         let is_fast = head.target == PutTarget::Fast;
         let fits_dirty = head.bytes <= self.config.dirty_bounds().user_bytes_max;
-        if is_fast && (self.directories.is_empty() || fits_dirty) {
+        if is_fast && (self.lower.is_empty() || fits_dirty) {
             let dirty = self.reserve_dirty(user, head.bytes).map_err(|()| NoPlace {
                 may_come: true,
                 reason: self.flush_reason(),
@@ -127,7 +127,7 @@ impl BlockStore {
             }
             self.release_dirty(user, dirty);
         }
-        for (index, tier) in self.directories.iter().enumerate() {
+        for (index, tier) in self.lower.iter().enumerate() {
             let makes_clean = self.makes_clean(index);
             if head.target == PutTarget::Durable && !tier.is_durable() {
                 continue;
@@ -156,22 +156,29 @@ impl BlockStore {
 
     /// Begins a file on a tier, for which room is made.
     pub(crate) fn create_file(&self, tier: usize, head: &FileHead) -> Result<FileWriter, String> {
-        let directory = &self.directories[tier];
-        let name = directory.config.path.display();
-        let now_ns = self.clock.monotonic_ns();
-        if !directory.is_usable(now_ns) {
-            return Err(format!("{name}: failed a short time ago"));
-        }
+        let lower = &self.lower[tier];
+        let name = &lower.name;
         loop {
-            match directory.create(tier, head.clone()) {
+            let now_ns = self.clock.monotonic_ns();
+            if !lower.is_usable(now_ns) {
+                return Err(format!("{name}: failed a short time ago"));
+            }
+            match lower.create(tier, head.clone()) {
                 Ok(file) => return Ok(file),
                 Err(TierFault::Bound(fault)) => {
-                    if !self.evict_files(tier, head.user, head.bytes, fault) {
+                    let has_room =
+                        lower.sweep(now_ns) || self.evict_files(tier, head.user, head.bytes, fault);
+                    if !has_room {
                         return Err(format!("{name}: {}", said(fault)));
                     }
                 }
+                Err(TierFault::TooLarge(bytes_max)) => {
+                    return Err(format!(
+                        "{name}: a copy has at most {bytes_max} bytes there"
+                    ));
+                }
                 Err(TierFault::Disk(reason)) => {
-                    directory.note_fault(now_ns);
+                    lower.note_fault(self.clock.monotonic_ns());
                     return Err(reason);
                 }
             }
@@ -198,7 +205,7 @@ impl BlockStore {
 
     /// Room for dirty bytes; none is needed where nothing below memory could make them clean.
     fn reserve_dirty(&self, user: UserId, bytes: u64) -> Result<Option<u64>, ()> {
-        if self.directories.is_empty() {
+        if self.lower.is_empty() {
             return Ok(None);
         }
         let taken = self.lock().dirty.take(user, bytes);
@@ -213,9 +220,9 @@ impl BlockStore {
 
     fn flush_reason(&self) -> String {
         let now_ns = self.clock.monotonic_ns();
-        let failed = self.directories.iter().find(|tier| !tier.is_usable(now_ns));
+        let failed = self.lower.iter().find(|tier| !tier.is_usable(now_ns));
         match failed {
-            Some(tier) => format!("{}: failed a short time ago", tier.config.path.display()),
+            Some(tier) => format!("{}: failed a short time ago", tier.name),
             None => "flushing to lower tiers is behind".into(),
         }
     }
@@ -471,6 +478,7 @@ fn failed(fault: TierFault) -> StagingError {
     let text = match fault {
         TierFault::Disk(text) => text,
         TierFault::Bound(fault) => said(fault).into(),
+        TierFault::TooLarge(bytes_max) => format!("a copy has at most {bytes_max} bytes"),
     };
     StagingError::fault(FaultCode::Disk, text)
 }

@@ -1,4 +1,4 @@
-//! What a former life of the server has left in the directories.
+//! What a former life of the server has left in the tiers below memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use super::state::{Entry, State};
 use crate::block::UserId;
 use crate::error::StagingError;
 use crate::key::BlockKey;
-use crate::tier::{DirectoryTier, FileCopy};
+use crate::tier::{FileCopy, LowerTier};
 
-/// The files of each block.
+/// The copies of each block.
 type Found = BTreeMap<(UserId, BlockKey), Vec<Arc<FileCopy>>>;
 
-/// Looks at all directories and takes in what is there. Of several versions of a block the newest
+/// Looks at all tiers and takes in what is there. Of several versions of a block the newest
 /// holds.
 pub(crate) fn recover(
-    tiers: &[Arc<DirectoryTier>],
+    tiers: &[Arc<LowerTier>],
     state: &mut State,
     now_ns: i64,
 ) -> Result<(), StagingError> {
@@ -24,18 +24,18 @@ pub(crate) fn recover(
     for (index, tier) in tiers.iter().enumerate() {
         let scanned = tier.scan(index).map_err(|source| StagingError::Path {
             what: "read the tier",
-            path: tier.config.path.clone(),
+            path: tier.name.clone().into(),
             source,
         });
         let (found, counts) = scanned?;
         state.counts.found += counts.found;
         state.counts.torn += counts.torn;
-        // A directory that is empty has nothing that could be old.
+        // A tier that is empty has nothing that could be old.
         state.joined_epoch = state.joined_epoch.max(counts.clean_epoch.unwrap_or(0));
         is_clean &= counts.clean_epoch.is_some() || (counts.found == 0 && counts.torn == 0);
-        for file in found {
-            let key = (file.copy.head.user, file.copy.head.key.clone());
-            all.entry(key).or_default().push(Arc::new(file.copy));
+        for copy in found {
+            let key = (copy.head.user, copy.head.key.clone());
+            all.entry(key).or_default().push(Arc::new(copy));
         }
     }
     let is_empty = all.is_empty() && state.counts.torn == 0;
@@ -47,7 +47,7 @@ pub(crate) fn recover(
 }
 
 fn take_in(
-    tiers: &[Arc<DirectoryTier>],
+    tiers: &[Arc<LowerTier>],
     state: &mut State,
     (user, key): (UserId, BlockKey),
     files: Vec<Arc<FileCopy>>,
@@ -61,10 +61,14 @@ fn take_in(
         let other = &copy.head;
         (other.version, other.bytes, other.checksum) == (head.version, head.bytes, head.checksum)
     };
-    let (files, older): (Vec<_>, Vec<_>) = files.into_iter().partition(is_same);
+    // A store may have taken an object that it did not acknowledge, which was written again then.
+    let mut last_tier = None;
+    let (files, older): (Vec<_>, Vec<_>) = files
+        .into_iter()
+        .partition(|copy| is_same(copy) && last_tier.replace(copy.tier) != Some(copy.tier));
     for copy in older {
         state.counts.superseded += 1;
-        let removed = tiers[copy.tier].remove(&copy);
+        let removed = tiers[copy.tier].remove_later(&copy, now_ns);
         state.counts.left_behind += u64::from(removed.is_err());
     }
     let makes_clean = |copy: &Arc<FileCopy>| tiers[copy.tier].is_durable();

@@ -11,7 +11,7 @@ use super::state::{State, StoreCounts, TierUse};
 use crate::block::UserId;
 use crate::error::{FaultCode, StagingError};
 use crate::memory::MemoryTier;
-use crate::tier::{Budget, DirectoryLock, DirectoryTier, Disk, FileCopy, RealDisk};
+use crate::tier::{Budget, DirectoryLock, Disk, FileCopy, LowerTier, RealDisk};
 
 /// The longest time between two looks of a put that waits for room, in nanoseconds. Most changes
 /// wake it; memory that a reader gives back does not.
@@ -26,12 +26,14 @@ pub enum ServerMembership {
     Joined,
 }
 
-/// Blocks in memory and in directories. All functions may be called by many threads.
+/// Blocks in memory, in directories and in stores of objects. All functions may be called by many
+/// threads.
 pub struct BlockStore {
     pub(crate) config: StoreConfig,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) memory: Arc<MemoryTier>,
-    pub(crate) directories: Vec<Arc<DirectoryTier>>,
+    /// The tiers below memory: directories, and then stores of objects.
+    pub(crate) lower: Vec<Arc<LowerTier>>,
     state: Mutex<State>,
     /// Told when there may be room again.
     room: Condvar,
@@ -42,11 +44,12 @@ pub struct BlockStore {
 }
 
 impl BlockStore {
-    /// Opens a store, with the blocks that are in its directories.
+    /// Opens a store, with the blocks that are in its directories and stores of objects.
     ///
     /// # Errors
     ///
-    /// A directory cannot be read, torn files in it cannot be removed, or another store has it.
+    /// A directory or store of objects cannot be read, torn files in it cannot be removed, or
+    /// another server has the directory.
     pub fn open(config: StoreConfig, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StagingError> {
         let paths = config.directories.iter().map(|config| &config.path);
         let locks = paths.map(|path| DirectoryLock::take(path));
@@ -74,16 +77,18 @@ impl BlockStore {
         locks: Vec<DirectoryLock>,
     ) -> Result<Arc<Self>, StagingError> {
         let directories = config.directories.iter().cloned();
-        let directories: Vec<_> = directories
-            .map(|config| Arc::new(DirectoryTier::new(config, Arc::clone(&disk))))
-            .collect();
+        let directories = directories.map(|it| LowerTier::directory(it, Arc::clone(&disk)));
+        let now_ns = clock.now_ns();
+        let remotes = config.remotes.iter().cloned();
+        let remotes = remotes.map(|it| LowerTier::remote(it, now_ns));
+        let lower: Vec<_> = directories.chain(remotes).map(Arc::new).collect();
         let mut state = State::new(Budget::new(config.dirty_bounds()));
-        recover(&directories, &mut state, clock.monotonic_ns())?;
+        recover(&lower, &mut state, clock.monotonic_ns())?;
         Ok(Arc::new(Self {
             memory: MemoryTier::new(config.memory.bounds),
             config,
             clock,
-            directories,
+            lower,
             state: Mutex::new(state),
             room: Condvar::new(),
             work: Condvar::new(),
@@ -108,18 +113,18 @@ impl BlockStore {
             blocks_max: bounds.blocks_max,
             ..TierUse::default()
         };
-        let directories = self.directories.iter().map(|tier| {
+        let lower = self.lower.iter().map(|tier| {
             let held = tier.budget().total();
             TierUse {
                 bytes: held.bytes,
-                bytes_max: tier.config.bounds.bytes_max,
+                bytes_max: tier.bounds.bytes_max,
                 blocks: held.blocks,
-                blocks_max: tier.config.bounds.blocks_max,
+                blocks_max: tier.bounds.blocks_max,
                 faults: tier.faults(),
                 is_passed_over: !tier.is_usable(now_ns),
             }
         });
-        std::iter::once(memory).chain(directories).collect()
+        std::iter::once(memory).chain(lower).collect()
     }
 
     /// Bytes and blocks of one user in memory.
@@ -141,12 +146,12 @@ impl BlockStore {
         }
     }
 
-    /// Notes in each directory that everything acknowledged is there, so that the next start trusts
+    /// Notes in each tier that everything acknowledged is there, so that the next start trusts
     /// it. Called when nothing puts any more.
     ///
     /// # Errors
     ///
-    /// Blocks are still dirty, or the directory cannot be written.
+    /// Blocks are still dirty, removed ones are still there, or the tier cannot be written.
     pub fn mark_clean(&self) -> Result<(), StagingError> {
         let dirty_bytes = self.dirty_bytes();
         if dirty_bytes > 0 {
@@ -161,11 +166,11 @@ impl BlockStore {
             // What a former life has lost is not known any better after this one.
             return Ok(());
         }
-        for tier in &self.directories {
+        for tier in &self.lower {
             let marked = tier.mark_clean(joined_epoch);
             marked.map_err(|source| StagingError::Path {
                 what: "mark as clean",
-                path: tier.config.path.clone(),
+                path: tier.name.clone().into(),
                 source,
             })?;
         }
@@ -174,29 +179,49 @@ impl BlockStore {
 
     /// Whether copies on this tier make a block clean. Without a durable tier, those of any do.
     pub(crate) fn makes_clean(&self, tier: usize) -> bool {
-        let is_durable = |tier: &Arc<DirectoryTier>| tier.is_durable();
-        let some_are = self.directories.iter().any(is_durable);
-        !some_are || self.directories.get(tier).is_some_and(is_durable)
+        let is_durable = |tier: &Arc<LowerTier>| tier.is_durable();
+        let some_are = self.lower.iter().any(is_durable);
+        !some_are || self.lower.get(tier).is_some_and(is_durable)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes files that are in force no longer, with no lock held.
+    /// Removes copies that are in force no longer, with no lock held: files now, and objects by
+    /// the threads that flush.
     pub(crate) fn discard(&self, files: Vec<Arc<FileCopy>>) {
         if files.is_empty() {
             return;
         }
+        let now_ns = self.clock.monotonic_ns();
         let left = files.iter().filter(|copy| {
-            let tier = self.directories.get(copy.tier);
-            tier.is_some_and(|tier| tier.remove(copy).is_err())
+            let tier = self.lower.get(copy.tier);
+            tier.is_some_and(|tier| tier.remove_later(copy, now_ns).is_err())
         });
         let left = left.count() as u64;
         if left > 0 {
             self.lock().counts.left_behind += left;
         }
         self.tell_room();
+        if self.has_leftovers() {
+            self.tell_work();
+        }
+    }
+
+    /// Removes an object that waits for it. Returns whether one was removed.
+    pub(crate) fn sweep(&self) -> bool {
+        let now_ns = self.clock.monotonic_ns();
+        let has_swept = self.lower.iter().any(|tier| tier.sweep(now_ns));
+        if has_swept {
+            self.tell_room();
+        }
+        has_swept
+    }
+
+    pub(crate) fn has_leftovers(&self) -> bool {
+        let now_ns = self.clock.monotonic_ns();
+        self.lower.iter().any(|tier| tier.has_leftovers(now_ns))
     }
 
     pub(crate) fn tell_room(&self) {

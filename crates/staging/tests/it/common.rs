@@ -71,6 +71,7 @@ pub(crate) fn config(memory_bytes: u64, directories: &[&Path]) -> StoreConfig {
                 ..DirectoryConfig::new(*path, bounds)
             })
             .collect(),
+        remotes: Vec::new(),
         wait_ns_max: PATIENCE_NS,
     }
 }

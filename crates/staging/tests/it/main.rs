@@ -1,5 +1,5 @@
 //! Integration tests: stores on real and failing disks, servers and clients over sockets and shared
-//! memory, servers that are killed, and bytes of strangers.
+//! memory, stores of objects that fail or forget, servers that are killed, and bytes of strangers.
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -13,6 +13,9 @@ mod guest;
 mod hostile;
 mod kill;
 mod locate;
+#[cfg(feature = "s3")]
+mod objects;
+mod redis;
 mod replicas;
 mod serving;
 mod store;

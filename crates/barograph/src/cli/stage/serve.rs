@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use barograph_client::SystemClock;
 use barograph_client::publish::Publisher;
-use barograph_model::NS_PER_S;
+use barograph_model::{Clock, NS_PER_S};
 use barograph_staging::server::{ServerConfig, TcpReach, UserFilter};
 use barograph_staging::{BlockStore, StagingError, StagingServer};
 use clap::Args;
@@ -28,6 +28,9 @@ use super::{Usage, member, output, places};
 const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 /// Longest time that a stop may be told to take, in seconds: a day.
 const STOP_S_MAX: i64 = 86_400;
+/// Threads that flush where a tier is on a network, so that one block does not wait for the answer to
+/// the one before.
+const REMOTE_FLUSH_THREADS: usize = 4;
 /// The greatest number of a server of a map.
 const NUMBER_MAX: i64 = 1_023;
 
@@ -99,8 +102,13 @@ impl Serve {
         self.bind_to_parent()?;
         self.check_reach()?;
         let socket = self.place()?;
-        let store = self.tiers.config(&self.users.0)?;
-        let store = BlockStore::open(store, Arc::new(SystemClock::new())).map_err(refused)?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let store = self.tiers.config(&self.users.0, &clock)?;
+        let flush_threads = match store.remotes.is_empty() {
+            true => 1,
+            false => REMOTE_FLUSH_THREADS,
+        };
+        let store = BlockStore::open(store, clock).map_err(refused)?;
         let publisher = member::publisher(self.run_dir.as_deref());
         let mut part = match (&self.map, self.server) {
             (Some(map), Some(number)) => Some(MapPart::join(&publisher, map, number)?),
@@ -121,6 +129,7 @@ impl Serve {
             },
             tokens: self.tokens.clone(),
             users: self.users.0.clone(),
+            flush_threads,
             told: part.as_mut().and_then(MapPart::first),
             ..ServerConfig::default()
         };

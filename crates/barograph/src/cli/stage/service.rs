@@ -1,11 +1,15 @@
 //! The server of staging beside an agent: `baro stage serve` as a child of `baro up`, which is
 //! started again when it dies.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a thread that looks after a child waits for it, by the clock of the machine"
+)]
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,7 +37,7 @@ const WRONG_USE: i32 = 2;
 pub(crate) struct Service {
     state: Arc<Mutex<State>>,
     /// Ends a wait for the next start when it is dropped.
-    waits: Sender<()>,
+    waits: SyncSender<()>,
     thread: JoinHandle<()>,
     stop_within: Duration,
 }
@@ -60,8 +64,8 @@ impl Service {
         }
         let program = std::env::current_exe().context("cannot find this program")?;
         let state = Arc::new(Mutex::new(State::default()));
-        let (waits, wakes) = channel();
-        let (tell, told) = channel();
+        let (waits, wakes) = sync_channel(0);
+        let (tell, told) = sync_channel(1);
         let keeper = Keeper {
             program,
             options: options(config, run_dir),
@@ -113,10 +117,6 @@ impl Service {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the main thread waits for the end of a child"
-)]
 fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }
@@ -143,7 +143,7 @@ struct Keeper {
     options: Vec<OsString>,
     state: Arc<Mutex<State>>,
     wakes: Receiver<()>,
-    first: Option<Sender<First>>,
+    first: Option<SyncSender<First>>,
 }
 
 impl Keeper {

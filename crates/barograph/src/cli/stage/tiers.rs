@@ -1,10 +1,16 @@
-//! The tiers of a server on the command line: memory, and directories below it.
+//! The tiers of a server on the command line: memory, directories below it, and stores of objects
+//! below these.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use barograph_model::Level;
+use anyhow::Context as _;
+use barograph_model::{Clock, Level};
+use barograph_staging::remote::{RemoteAddress, RemoteOptions};
 use barograph_staging::server::UserFilter;
-use barograph_staging::{DirectoryConfig, Durability, MemoryConfig, StoreConfig, TierBounds};
+use barograph_staging::{
+    DirectoryConfig, Durability, MemoryConfig, RemoteConfig, StagingError, StoreConfig, TierBounds,
+};
 use clap::Args;
 
 use super::{Usage, room};
@@ -14,8 +20,12 @@ const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// Bytes of memory for each block that may be there: so many small ones fit that nobody counts
 /// them, and what is known of all of them is bounded.
 const MEMORY_BYTES_PER_BLOCK: u64 = 4 << 10;
-/// Most blocks of a directory.
-const DIRECTORY_BLOCKS_MAX: u64 = 1 << 20;
+/// Most blocks of a directory or a store of objects.
+const LOWER_BLOCKS_MAX: u64 = 1 << 20;
+/// Where the URL of a server of S3 is, unless it is an argument.
+const ENDPOINT_VARIABLES: [&str; 3] = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_S3_ENDPOINT"];
+/// Where the password of Redis is, as its own command line takes it.
+const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
 
 /// The tiers of a server.
 #[derive(Args)]
@@ -26,9 +36,22 @@ pub(super) struct Tiers {
     /// A directory on a tier below memory, the fastest first, with the most that is kept there: a
     /// size (/nvme/stage=100GB) or a share of what is available (/nvme/stage=10%) [default: all
     /// but 5 % of the file system]. With ",sync" files survive a loss of power, with ",scratch"
-    /// they count for no more than memory
+    /// they count for no more than memory. The last ones may be stores of objects, which belong to
+    /// this server alone: s3://BUCKET/PREFIX=100GB (credentials from AWS_ACCESS_KEY_ID and
+    /// AWS_SECRET_ACCESS_KEY, a profile, or the machine's role), or Redis and Valkey,
+    /// redis://[USER@]HOST[:PORT][/DB[/PREFIX]]=1GB (password from REDISCLI_AUTH)
     #[arg(long, value_name = "DIR[=ROOM][,sync|,scratch]")]
     tier: Vec<String>,
+    /// The server of S3 [default: $AWS_ENDPOINT_URL, or AWS]
+    #[arg(long, value_name = "URL")]
+    s3_endpoint: Option<String>,
+    /// The region of S3 [default: $AWS_REGION, or us-east-1]
+    #[arg(long, value_name = "NAME")]
+    s3_region: Option<String>,
+    /// Stores of objects on other machines may be reached by http:// and redis://: blocks and
+    /// credentials are not encrypted then, so nobody else may listen to that network
+    #[arg(long)]
+    unencrypted: bool,
     /// Most bytes that are on no durable tier yet; puts beyond it wait [default: half of --memory]
     #[arg(long, value_name = "SIZE")]
     dirty: Option<String>,
@@ -36,7 +59,11 @@ pub(super) struct Tiers {
 
 impl Tiers {
     /// The store for these users.
-    pub(super) fn config(&self, users: &UserFilter) -> anyhow::Result<StoreConfig> {
+    pub(super) fn config(
+        &self,
+        users: &UserFilter,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<StoreConfig> {
         let memory = size("--memory", &self.memory)?;
         if memory < MEMORY_BYTES_MIN {
             return Err(Usage("--memory: it is 1 MiB at least".into()).into());
@@ -51,14 +78,69 @@ impl Tiers {
             true => TierBounds::single(bytes, blocks),
             false => TierBounds::shared(bytes, blocks),
         };
-        let directories = self.tier.iter().map(|text| directory(text, bounds));
+        let is_remote = |text: &String| RemoteAddress::is_address(text);
+        let first = self.tier.iter().position(is_remote);
+        let (upper, remotes) = self.tier.split_at(first.unwrap_or(self.tier.len()));
+        if let Some(text) = remotes.iter().find(|text| !is_remote(text)) {
+            let why = "a directory comes before all stores of objects: it is faster";
+            return Err(Usage(format!("--tier {text}: {why}")).into());
+        }
+        let directories = upper.iter().map(|text| directory(text, bounds));
+        let remotes = remotes.iter().map(|text| self.remote(text, bounds, clock));
         Ok(StoreConfig {
             memory: MemoryConfig {
                 bounds: bounds(memory, memory / MEMORY_BYTES_PER_BLOCK),
                 dirty_bytes_max: dirty.transpose()?.unwrap_or(memory / 2),
             },
             directories: directories.collect::<anyhow::Result<_>>()?,
+            remotes: remotes.collect::<anyhow::Result<_>>()?,
             ..StoreConfig::default()
+        })
+    }
+
+    /// Reads `ADDRESS=ROOM[,scratch]`, and opens the store.
+    fn remote(
+        &self,
+        text: &str,
+        bounds: impl Fn(u64, u64) -> TierBounds,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<RemoteConfig> {
+        let wrong = |why: &dyn std::fmt::Display| Usage(format!("--tier {text}: {why}"));
+        let (place, durability) = split_durability(text);
+        if durability == Durability::Synced {
+            let why = "what it survives is decided by its server: leave ,sync out";
+            return Err(wrong(&why).into());
+        }
+        let (name, room) = place.rsplit_once('=').unwrap_or((place, ""));
+        let bytes = match Level::parse(room) {
+            Ok(Level::Absolute(bytes)) if (1.0..=1e18).contains(&bytes) => bytes as u64,
+            _ => return Err(wrong(&format!("say how much may be there: {name}=100GB")).into()),
+        };
+        let password = std::env::var(PASSWORD_VARIABLE).unwrap_or_default();
+        let address = RemoteAddress::parse(name, &password).map_err(|why| wrong(&why))?;
+        let endpoint = || {
+            let mut variables = ENDPOINT_VARIABLES.iter();
+            variables.find_map(|name| std::env::var(name).ok())
+        };
+        let options = RemoteOptions {
+            endpoint: self
+                .s3_endpoint
+                .clone()
+                .or_else(endpoint)
+                .unwrap_or_default(),
+            region: self.s3_region.clone().unwrap_or_default(),
+            allow_unencrypted: self.unencrypted,
+            ..RemoteOptions::default()
+        };
+        let is_kept = durability != Durability::Scratch;
+        let opened = address.open(&options, Arc::clone(clock), is_kept);
+        let store = match opened {
+            Err(StagingError::Config(why)) => return Err(wrong(&why).into()),
+            opened => opened.with_context(|| format!("--tier {text}"))?,
+        };
+        Ok(RemoteConfig {
+            durability,
+            ..RemoteConfig::new(name, store, bounds(bytes, LOWER_BLOCKS_MAX))
         })
     }
 }
@@ -71,17 +153,22 @@ pub(super) fn size(option: &str, text: &str) -> anyhow::Result<u64> {
     }
 }
 
+/// Takes `,sync` or `,scratch` off.
+fn split_durability(text: &str) -> (&str, Durability) {
+    match text.rsplit_once(',') {
+        Some((place, "sync")) => (place, Durability::Synced),
+        Some((place, "scratch")) => (place, Durability::Scratch),
+        _ => (text, Durability::Written),
+    }
+}
+
 /// Reads `DIR[=ROOM][,sync|,scratch]`.
 fn directory(
     text: &str,
     bounds: impl Fn(u64, u64) -> TierBounds,
 ) -> anyhow::Result<DirectoryConfig> {
     let wrong = |why: &dyn std::fmt::Display| Usage(format!("--tier {text}: {why}"));
-    let (place, durability) = match text.rsplit_once(',') {
-        Some((place, "sync")) => (place, Durability::Synced),
-        Some((place, "scratch")) => (place, Durability::Scratch),
-        _ => (text, Durability::Written),
-    };
+    let (place, durability) = split_durability(text);
     let (dir, room) = room::split(place);
     let real = Path::new(dir)
         .canonicalize()
@@ -95,7 +182,7 @@ fn directory(
     }
     Ok(DirectoryConfig {
         durability,
-        ..DirectoryConfig::new(real, bounds(bytes, DIRECTORY_BLOCKS_MAX))
+        ..DirectoryConfig::new(real, bounds(bytes, LOWER_BLOCKS_MAX))
     })
 }
 
@@ -112,6 +199,49 @@ fn held(dir: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn clock() -> Arc<dyn Clock> {
+        Arc::new(barograph_model::ManualClock::default())
+    }
+
+    fn tiers(lower: &[&str]) -> Tiers {
+        Tiers {
+            memory: "8MiB".into(),
+            tier: lower.iter().map(|&text| text.into()).collect(),
+            s3_endpoint: Some("http://127.0.0.1:9".into()),
+            s3_region: None,
+            unencrypted: false,
+            dirty: Some("1MB".into()),
+        }
+    }
+
+    #[test]
+    fn stores_of_objects_come_last_and_have_rooms() {
+        let read = |lower: &[&str]| tiers(lower).config(&UserFilter::Own, &clock());
+        let read = read(&["s3://bucket/a=1GB", "s3://bucket/b=2GB,scratch"]).unwrap();
+        let seen = read.remotes.iter().map(|it| {
+            let bytes = it.bounds.bytes_max;
+            (&*it.name, bytes, it.durability)
+        });
+        let expect = [
+            ("s3://bucket/a", 1_000_000_000, Durability::Written),
+            ("s3://bucket/b", 2_000_000_000, Durability::Scratch),
+        ];
+        assert_eq!(seen.collect::<Vec<_>>(), expect);
+        let check = |lower: &[&str], why: &str| {
+            let error = tiers(lower).config(&UserFilter::Own, &clock()).unwrap_err();
+            let error = format!("{error:#}");
+            assert!(error.contains(why), "{error}");
+        };
+        check(&["s3://bucket/a=1GB", "/tmp"], "a directory comes before");
+        check(&["s3://bucket/a"], "s3://bucket/a=100GB");
+        check(&["s3://bucket/a=10%"], "say how much");
+        check(&["s3://bucket/a=1GB,sync"], "leave ,sync out");
+        check(&["s3:///a=1GB"], "names no bucket");
+        check(&["redis://me:secret@h=1GB"], "REDISCLI_AUTH");
+        check(&["memcached://h=1GB"], "redis://HOST:PORT/DB");
+        check(&["redis://example.org=1GB"], "--unencrypted");
+    }
 
     #[test]
     fn directories_have_rooms_and_say_what_they_survive() {
@@ -138,15 +268,11 @@ mod tests {
 
     #[test]
     fn users_who_are_strangers_share_memory() {
-        let tiers = Tiers {
-            memory: "8MiB".into(),
-            tier: Vec::new(),
-            dirty: Some("1MB".into()),
-        };
-        let own = tiers.config(&UserFilter::Own).unwrap();
+        let tiers = tiers(&[]);
+        let own = tiers.config(&UserFilter::Own, &clock()).unwrap();
         assert_eq!(own.memory.bounds, TierBounds::single(8 << 20, 2_048));
         assert_eq!(own.memory.dirty_bytes_max, 1_000_000);
-        let all = tiers.config(&UserFilter::All).unwrap();
+        let all = tiers.config(&UserFilter::All, &clock()).unwrap();
         assert_eq!(all.memory.bounds, TierBounds::shared(8 << 20, 2_048));
     }
 }
