@@ -42,12 +42,15 @@ struct Handle {
     file: OpenFile,
 }
 
+/// The names in a directory, as they were when it was opened.
+pub(crate) type Names = Arc<Vec<(Vec<u8>, Kind)>>;
+
 /// All names and handles of a mount.
 pub(crate) struct Table {
     nodes: BTreeMap<u64, Node>,
     by_path: BTreeMap<Vec<u8>, u64>,
     handles: BTreeMap<u64, Handle>,
-    directories: BTreeMap<u64, Arc<Vec<(Vec<u8>, Kind)>>>,
+    directories: BTreeMap<u64, Names>,
     next: u64,
 }
 
@@ -257,7 +260,7 @@ impl Table {
         handle
     }
 
-    pub(crate) fn directory(&self, handle: u64) -> Result<Arc<Vec<(Vec<u8>, Kind)>>, Errno> {
+    pub(crate) fn directory(&self, handle: u64) -> Result<Names, Errno> {
         self.directories.get(&handle).cloned().ok_or(Errno::EBADF)
     }
 
