@@ -162,9 +162,10 @@ NOT_RUN: Listed = {
     },
     "site.md": {"SELECT node, max(time_mean)": LAKE, "spark-submit": LAKE},
     "staging-mount.md": {
-        "baro stage serve --memory": MOUNTED,
-        "baro stage mount /tmp/stage --server": MOUNTED,
-        "baro stage mount /tmp/stage --clean": MOUNTED,
+        "baro stage serve --memory": SERVERS,
+        "baro stage mount /tmp/stage": MOUNTED,
+        "baro stage mount --server": MOUNTED,
+        "baro stage mount --clean": MOUNTED,
     },
     "staging.md": {
         "baro stage serve --memory": SERVERS,

@@ -197,13 +197,15 @@ impl FileState {
         data: &[u8],
     ) -> Result<(), Errno> {
         let covers = offset == 0 && data.len() as u64 >= self.bytes_in(index);
+        let before = self.dirty.get(&index).map_or(0, Vec::capacity);
         let bytes = self.dirty_block(volume, index, covers)?;
         let end = offset + data.len();
         if bytes.len() < end {
             bytes.resize(end, 0);
         }
         bytes[offset..end].copy_from_slice(data);
-        self.account();
+        let after = bytes.capacity();
+        self.hold(before, after);
         Ok(())
     }
 
@@ -238,21 +240,23 @@ impl FileState {
             return Err(Errno::EFBIG);
         }
         let (index, offset) = self.place(size);
-        if size < self.entry.size && offset > 0 {
-            let has = self.entry.blocks.contains_key(&index) || self.dirty.contains_key(&index);
-            if has {
-                let bytes = self.dirty_block(volume, index, false)?;
-                bytes.truncate(offset as usize);
-            }
+        let has = self.entry.blocks.contains_key(&index) || self.dirty.contains_key(&index);
+        if size < self.entry.size && offset > 0 && has {
+            let before = self.dirty.get(&index).map_or(0, Vec::capacity);
+            let bytes = self.dirty_block(volume, index, false)?;
+            bytes.truncate(offset as usize);
+            let after = bytes.capacity();
+            self.hold(before, after);
         }
         let behind = index + u64::from(offset > 0);
-        self.dirty.split_off(&behind);
+        for bytes in self.dirty.split_off(&behind).into_values() {
+            self.hold(bytes.capacity(), 0);
+        }
         let gone = self.entry.blocks.split_off(&behind);
         self.drop_refs(volume, gone.into_values());
         self.entry.size = size;
         self.entry.mtime_ns = volume.now_ns();
         self.is_changed = true;
-        self.account();
         Ok(())
     }
 
@@ -318,11 +322,14 @@ impl FileState {
             return Ok(());
         };
         let block = volume.put_block(bytes)?;
-        self.dirty.remove(&index);
+        let put = self
+            .dirty
+            .remove(&index)
+            .map_or(0, |bytes| bytes.capacity());
+        self.hold(put, 0);
         self.fresh.insert(block);
         let former = self.entry.blocks.insert(index, block);
         self.drop_refs(volume, former);
-        self.account();
         Ok(())
     }
 
@@ -359,12 +366,12 @@ impl FileState {
         (at / self.entry.block_bytes, at % self.entry.block_bytes)
     }
 
-    fn account(&mut self) {
-        let now = self.dirty.values().map(|bytes| bytes.capacity() as u64);
-        let now = now.sum();
-        let held = std::mem::replace(&mut self.held, now);
-        self.budget.held.fetch_add(now, Ordering::Relaxed);
-        self.budget.held.fetch_sub(held, Ordering::Relaxed);
+    /// A block in memory has another size: `before` it was changed, and `after` that.
+    fn hold(&mut self, before: usize, after: usize) {
+        let (before, after) = (before as u64, after as u64);
+        self.held = self.held.saturating_add(after).saturating_sub(before);
+        self.budget.held.fetch_add(after, Ordering::Relaxed);
+        self.budget.held.fetch_sub(before, Ordering::Relaxed);
     }
 }
 

@@ -498,8 +498,8 @@ impl Volume {
 }
 
 /// Whether there is no such block, as far as anybody knows: a server that was killed answers that
-/// it does not know, and if all replicas say so, none has it. If replicas are gone, another one that
-/// would know it has to say so.
+/// it does not know, and if all replicas say so, none has it. If replicas are gone, another one
+/// that would know it has to say so.
 fn is_absent(error: &StagingError) -> bool {
     match error.code() {
         Some(FaultCode::NotFound | FaultCode::NotKnown) => true,
