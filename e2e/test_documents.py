@@ -169,7 +169,8 @@ NOT_RUN: Listed = {
     },
     "staging.md": {
         "baro stage serve --memory": SERVERS,
-        "baro stage serve --tier": OBJECTS,
+        "baro stage serve --tier /nvme": OBJECTS,
+        "baro stage serve --tier redis": OBJECTS,
         "baro stage serve --map": SERVERS,
         "baro stage serve --tcp": SERVERS,
         "baro stage put results field field.npy --map": SERVERS,
