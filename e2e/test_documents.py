@@ -186,8 +186,8 @@ NOT_RUN: Listed = {
     },
     "tasks.md": {
         "stage = barograph.StagingClient": STAGED,
-        "import barograph.dask": "it needs a scheduler of Dask; test_dask.py in python/tests has one",
-        "import barograph.parsl": "it needs executors of Parsl; test_parsl.py in python/tests has some",
+        "import barograph.dask": "it needs a scheduler of Dask; the tests of the package run it, in python/tests",
+        "import barograph.parsl": "it needs executors of Parsl; the tests of the package run it, in python/tests",
     },
     "tracing.md": {
         "SELECT device, rank, value, error FROM block_trace_hot_ops": TRACEFS,
