@@ -11,7 +11,8 @@ use barograph_stagefs::{Mount, MountConfig, Stopped};
 use barograph_staging::client::{ClientConfig, ListCursor, ServerAddress, StagingMap};
 use barograph_staging::server::ServerConfig;
 use barograph_staging::{
-    BlockStore, DirectoryConfig, ListQuery, MemoryConfig, StagingClient, StagingServer, StoreConfig, TierBounds,
+    BlockStore, DirectoryConfig, ListQuery, MemoryConfig, StagingClient, StagingServer,
+    StoreConfig, TierBounds,
 };
 use tempfile::TempDir;
 
