@@ -77,6 +77,14 @@ def datatypes() -> None:
         ours = memory[Layout(offsets, lengths, 0, 0).indices_of_all()] if offsets.size else packed[:0]
         assert ours.tobytes() == packed.tobytes(), (RANK, seed, datatype.decode())
         compared += 1
+        layout = Layout(offsets, lengths, datatype.extent, 5)
+        if layout.size:
+            # Any part of some repetitions, as if they were written out.
+            whole = np.concatenate([layout.indices_of_all() + 5 + n * layout.extent for n in range(4)])
+            start = chance.randrange(whole.size)
+            end = chance.randrange(start, whole.size) + 1
+            assert (layout.indices(start, end) == whole[start:end]).all(), (RANK, seed, start, end)
+            assert layout.offset_of(start) == whole[start]
     tell(scenario="datatypes", compared=compared)
 
 
@@ -170,6 +178,11 @@ def refused(dataset: str, exchange: Any, stage: barograph.StagingClient) -> None
         read = np.zeros(RANKS, np.uint8)
         file.read_all(read)
         assert read.tolist() == list(range(RANKS))
+        # Memory of any type, without a name in C's formats.
+        file.write_all(np.array([RANK + 1j]), 100 + 16 * RANK)
+        complexes = np.zeros(RANKS, np.complex128)
+        file.read_all(complexes, 100)
+        assert complexes.tolist() == [rank + 1j for rank in range(RANKS)]
     servers = stage if RANK != 1 else nowhere
     every: dict[str, Any] = {"exchange": exchange, "block_bytes": 64, "aggregators": RANKS}
     with CollectiveFile(COMM, servers, f"{dataset}/nowhere", "w", **every) as file:

@@ -10,9 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from harness import PATIENCE_SECONDS, ROOT, environment, eventually
@@ -107,7 +107,7 @@ class Steps:
     def end(self) -> dict[str, Any]:
         """How the command has ended, on each rank in the same way."""
         assert self.process.stdout
-        line = json.loads(self.process.stdout.readline())
+        line: dict[str, Any] = json.loads(self.process.stdout.readline())
         assert len(line["codes"]) == RANKS and len(set(line["codes"])) == 1 and line["same_text"], line
         return line | {"code": line["codes"][0]}
 
@@ -120,7 +120,7 @@ class Steps:
             done = self.do(command)
             assert (done["code"], done["wrong"]) == (0, 0), done
 
-    def __enter__(self) -> Steps:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -132,9 +132,10 @@ class Steps:
             raise
 
 
-@pytest.fixture
-def steps(library: Path, tmp_path: Path) -> Iterator[Path]:
-    yield with_mpi(library, PROGRAMS / "collective_steps.c", tmp_path / "steps")
+@pytest.fixture(scope="module")
+def steps(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that does one command after the other."""
+    return with_mpi(library, PROGRAMS / "collective_steps.c", tmp_path_factory.mktemp("steps") / "steps")
 
 
 @pytest.mark.parametrize("exchange", ["views", "lists"])
@@ -202,9 +203,7 @@ def test_one_aggregator_without_servers_stops_all_ranks(serve: Serve, steps: Pat
 
 
 @pytest.mark.parametrize("exchange", ["views", "lists"])
-def test_ranks_in_python_share_files_with_those_in_c(
-    serve: Serve, steps: Path, tmp_path: Path, exchange: str
-) -> None:
+def test_ranks_in_python_share_files_with_those_in_c(serve: Serve, steps: Path, tmp_path: Path, exchange: str) -> None:
     needs(importlib.util.find_spec("mpi4py") is not None, "mpi4py")
     both = [serve(), serve()]
     with Steps(steps, "py/rows", both) as ranks:

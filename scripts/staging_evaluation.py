@@ -41,7 +41,11 @@ def measure(part: str, folder: Path, options: argparse.Namespace, keep: Callable
     if part == "loss":
         keep(build | {"settings": loss_settings(options.kills), "runs": staging_loss.measure(folder, options.kills)})
     if part == "rates":
-        keep(build | {"cold_bytes": staging_rates.COLD_BYTES} | staging_rates.measure(folder, options.repeats))
+        keep(
+            build
+            | {"cold_bytes": staging_rates.COLD_BYTES, "blocks_max": staging_rates.BLOCKS_MAX}
+            | staging_rates.measure(folder, options.repeats)
+        )
     if part == "tiers":
         policies = list(staging_tiers.POLICIES)
         staging_tiers.measure(folder, options.repeats, policies, lambda told: keep(build | told))
@@ -77,6 +81,7 @@ def machine() -> dict[str, Any]:
         "processor": models[0] if models else platform.machine(),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "nice": os.nice(0),
     }
 
 

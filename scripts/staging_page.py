@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +11,21 @@ from typing import Any
 GAIN_MIN = 0.01
 GET_BY_MEMCPY_MAX = 1.5
 LOST_MAX = 0
+COLUMNS = 120
+# With a higher load for each processor, medians of operations that need two processes are no figures of these.
+LOAD_MAX = 1.5
+# What is compared of the rates.
+PAIRS = [
+    ("get", "staging", "memcpy"),
+    ("get", "staging-hot", "memcpy-hot"),
+    ("get", "staging", "tmpfs"),
+    ("get", "staging", "redis-unix"),
+    ("get", "staging-tcp", "redis-tcp"),
+    ("put", "staging", "memcpy"),
+    ("put", "staging", "tmpfs"),
+    ("put", "staging", "redis-unix"),
+    ("put", "staging-tcp", "redis-tcp"),
+]
 
 INTRODUCTION = """\
 # Staging and placement, measured with real processes
@@ -58,12 +74,18 @@ RATES = """\
 One client, one operation at a time, in Python: `barograph.StagingClient` (compiled), a client of Redis on plain
 sockets that sends without a copy and receives into memory that is there (as `get_into` does), system calls of `os`
 for files (write to another name and rename; open and read), and `memmove` by `ctypes`. The shares of Python are in
-all of them, some µs for Redis and files, which matter for 4 KiB alone. Blocks of {cold_mib} MiB in sum are used in
-turn, so that they are not in a processor's cache (32 MiB on the machine of these figures); the buffer of the client
-is one and stays there. *One block* is always the same one, for which the figures of small sizes are those of
-caches. Everything is in memory: Redis without files, staging without a directory, a server of one user. Each cell
+all of them, some µs for Redis and files, which matter for 4 KiB alone. Blocks of {cold_mib} MiB in sum, {blocks_max}
+at most, are used in turn, so that those of 64 KiB and more are not in a processor's cache (32 MiB on the machine of
+these figures); the buffer of the client is one and stays there. *One block* is always the same one, for which the
+figures of small sizes are those of caches. Everything is in memory: Redis without files, staging without a directory,
+a server of one user. Each cell
 is the median of {repeats} repeats (least to greatest), which alternate between the systems. Staging checks or makes
 a checksum (CRC-32) at each put, and at each get over a socket; the others do not.
+
+Operations of staging and Redis need two processes in turn: for a get on the node, staging asks its server where the
+block is. So on a machine with a load above the number of its processors, medians and rates are those of its scheduler,
+which lets each process wait for some ms. The *least time* of the operations of a repeat is that of one which nobody
+interrupted, and says what an operation costs; it is what can be compared there.
 """
 
 TIERS = """\
@@ -77,16 +99,17 @@ in it. Computing is sleeping. {repeats} repeats, in each of which the policies t
 * **The disks are emulated** ([bench/slow_disk](../../bench/slow_disk/slow_disk.c)): servers in memory that let each
   request take its bytes by a rate, one after the other, reads and writes together. Above them all is real: loop
   devices with direct I/O, ext4 (without a journal, so that room of removed files is there at once), `statvfs`, and
-  the kernel's statistics, which the agent reads. {disks}. Relative to a step these are roughly the tiers of the
-  simulation: fast ones that hold little more than one step, a slower one that holds all.
+  the kernel's statistics, which the agent reads. The disks: {disks}. Relative to a step these are
+  roughly the tiers of the simulation: fast ones that hold little more than one step, a slower one that holds all.
 * **Others** write to the disks that are shared, 2 s in each 6 s in the mean, at 30 to 80 % of their bandwidth as
   far as the disk takes it; the same in each policy of a repeat.
 * **Buffers** are emptied to the file system all the time by a process for each, one block at a time. A write to a
   buffer that is full waits until there is room.
 * **Policies**: as in [the simulation](placement.md#advisers-on-tiers-simulated). *Capacity-aware* round robin asks
   `statvfs` itself at each write, so its state is always fresh. *Hashing* is weighted by bandwidth. *Ours* asks the
-  agent for each block ({poll} ms between two looks at disks and file systems; the default is {poll_default}), among
-  all four, and reports what came of it.
+  agent, which chooses among all four: each rank for its block, and reports what came of it, or the first rank for the
+  blocks of all. The agent looks at disks and file systems every {poll} ms (the default is {poll_default}), since a
+  step takes about a second here.
 * **Limits**: {block_mib:g} MiB at a time from {ranks} processes is far from a machine of 2,560; all is on one node
   with {processors} processors, which emulation, ranks and agent share. The agent knows the disks' bandwidth from
   its configuration.
@@ -100,12 +123,18 @@ otherwise.
 """
 
 QUESTIONS = """\
-### What the questions cost
+### What the questions cost, and when they come too late
 
 They are in the I/O times above (Figure 12 of Apollo's paper has this overhead). *A question of each rank*: all ranks
 ask at the same moment, each for one block. *One question*: the first rank asks for the blocks of all, which wait for
 it. *Without* is the I/O time that the same placement would have had if questions took no time, which tells the cost of
 asking from what the answers are worth.
+
+Where *without* is longer for questions of each rank, their answers are worse as well, and not only dearer. We take this
+for the cause: they come one after the other, while the first writes have begun or are about to, and the agent counts a
+block as on its way only until the next look at the file system and the disk. A look before the write has begun shows
+nothing of it, and one during it a request in flight (1 MiB here), not the rest of the block; so a disk to which blocks
+are on their way looks nearly idle. With one question, all blocks of a step count for each other.
 """
 
 NO_PREFETCH = """\
@@ -221,11 +250,12 @@ def ratios(of: dict[str, Any], cases: tuple[str, str], size: int, direction: str
     return [a / b for a, b in zip(one, other, strict=True)]
 
 
-def rates(of: dict[str, Any]) -> list[str]:
+def rates(of: dict[str, Any], processors: int) -> list[str]:
     """The section of throughput and latency."""
     sizes = sorted({row["size"] for row in of["rows"]})
-    lines = [RATES.format(repeats=of["repeats"], cold_mib=of["cold_bytes"] >> 20)]
+    lines = [RATES.format(repeats=of["repeats"], cold_mib=of["cold_bytes"] >> 20, blocks_max=of["blocks_max"])]
     figures: list[tuple[str, str, Callable[[float], float], str]] = [
+        ("least time, µs", "least_s", lambda x: x * 1e6, ".1f"),
         ("median time, µs", "median_s", lambda x: x * 1e6, ".1f"),
         ("99th percentile, µs", "p99_s", lambda x: x * 1e6, ".0f"),
         ("MB/s", "bytes_per_second", lambda x: x / 1e6, ".0f"),
@@ -241,69 +271,32 @@ def rates(of: dict[str, Any]) -> list[str]:
                 for case, name in of["titles"].items()
             ]
             lines += [*table(["", *map(size_name, sizes)], rows), ""]
-    lines += [
-        "### Ratios",
-        "",
-        "Each is that of the median times within a repeat; less than 1 means that staging takes less time.",
-        "",
-    ]
-    pairs = [
-        ("get", "staging", "memcpy"),
-        ("get", "staging-hot", "memcpy-hot"),
-        ("get", "staging", "tmpfs"),
-        ("get", "staging", "redis-unix"),
-        ("get", "staging-tcp", "redis-tcp"),
-        ("put", "staging", "memcpy"),
-        ("put", "staging", "tmpfs"),
-        ("put", "staging", "redis-unix"),
-        ("put", "staging-tcp", "redis-tcp"),
-    ]
-    rows = [
-        [
-            f"{direction}: {of['titles'][a]} by {of['titles'][b]}",
-            *(spread(ratios(of, (a, b), size, direction, "median_s"), ".2f") for size in sizes),
+    for title, figure in (("least", "least_s"), ("median", "median_s")):
+        text = f"Each is that of the {title} times within a repeat; less than 1 means that staging takes less time."
+        lines += [f"### Ratios of {title} times", "", text, ""]
+        rows = [
+            [f"{direction}: {of['titles'][a]} by {of['titles'][b]}"]
+            + [spread(ratios(of, (a, b), size, direction, figure), ".2f") for size in sizes]
+            for direction, a, b in PAIRS
         ]
-        for direction, a, b in pairs
-    ]
-    lines += [
-        *table(["", *map(size_name, sizes)], rows),
-        "",
-        *rate_targets(of),
-        f"1-minute load {loads(of['loads'])}.",
-        "",
-    ]
-    return lines
+        lines += [*table(["", *map(size_name, sizes)], rows), ""]
+    return [*lines, *rate_targets(of, processors), f"1-minute load {loads(of['loads'])}.", ""]
 
 
-def rate_targets(of: dict[str, Any]) -> list[str]:
+def rate_targets(of: dict[str, Any], processors: int) -> list[str]:
     """The targets of rates, and what was reached."""
-    mebi = 1 << 20
+    is_judged = max(of["loads"]) <= LOAD_MAX * processors
     rows = []
-    for title, cases in (
-        ("get of 1 MiB on the node by memcpy", ("staging", "memcpy")),
-        ("the same, one block", ("staging-hot", "memcpy-hot")),
+    for title, cases, direction, most in (
+        ("get of 1 MiB on the node, by memcpy", ("staging", "memcpy"), "get", GET_BY_MEMCPY_MAX),
+        ("the same, one block", ("staging-hot", "memcpy-hot"), "get", GET_BY_MEMCPY_MAX),
+        ("get of 1 MiB over loopback TCP, by Redis", ("staging-tcp", "redis-tcp"), "get", 1.0),
     ):
-        found = ratios(of, cases, mebi, "get", "median_s")
-        rows.append(
-            [
-                title,
-                f"<= {GET_BY_MEMCPY_MAX}",
-                spread(found, ".2f"),
-                verdict(statistics.median(found) <= GET_BY_MEMCPY_MAX),
-            ]
-        )
-    for direction in ("get", "put"):
-        found = ratios(of, ("staging-tcp", "redis-tcp"), mebi, direction, "bytes_per_second")
-        title = f"rate of {direction} of 1 MiB over loopback TCP by that of Redis"
-        rows.append(
-            [
-                title,
-                ">= 1" if direction == "get" else "none set",
-                spread(found, ".2f"),
-                verdict(statistics.median(found) >= 1),
-            ]
-        )
-    return [*table(["target", "wanted", "found", ""], rows), ""]
+        least, median = (ratios(of, cases, 1 << 20, direction, figure) for figure in ("least_s", "median_s"))
+        row = [title, f"<= {most:g}", spread(least, ".2f"), spread(median, ".2f")]
+        rows.append([*row, verdict(statistics.median(median) <= most) if is_judged else "not decided at this load"])
+    head = ["target, times", "wanted", "by least times", "by medians", ""]
+    return ["### Targets of rates", "", *table(head, rows), ""]
 
 
 def verdict(is_reached: bool) -> str:
@@ -360,7 +353,7 @@ def tiers(of: dict[str, Any], processors: int) -> list[str]:
             names = [of["titles"][policy], of["titles"][base]]
             gains.append([*names, spread([100 * x for x in found], ".1f"), count, judged(found)])
     lines += [*table(["", "beside", "less I/O time, %", "repeats with a gain", ""], gains), ""]
-    return [*lines, *overhead(ours, of["titles"]), ""]
+    return [*lines, *overhead(ours, by_policy["capacity"], of["titles"]), ""]
 
 
 def disk_text(disk: dict[str, Any]) -> str:
@@ -381,16 +374,23 @@ def judged(gains: list[float]) -> str:
     return "**loss**" if all(gain <= -GAIN_MIN for gain in gains) else "**nothing**"
 
 
-def overhead(ours: dict[str, list[dict[str, Any]]], titles: dict[str, str]) -> list[str]:
-    """What questions cost, by policy."""
+def overhead(ours: dict[str, list[dict[str, Any]]], aware: list[dict[str, Any]], titles: dict[str, str]) -> list[str]:
+    """What questions cost, by policy, and what is left of a gain over capacity-aware round robin without them."""
     head = ["", "time of a question, ms, median", "99th percentile", "greatest"]
-    head += ["share of the I/O time of all ranks, %", "of the last rank in each step, %", "I/O time without, s"]
+    head += [
+        "share of the I/O time of all ranks, %",
+        "of the last rank in each step, %",
+        "I/O time without, s",
+        "without, by capacity-aware",
+    ]
     rows = []
     for policy, runs in ours.items():
         asked = sorted(x for run in runs for x in run["asked_seconds"])
         row = [titles[policy], *(f"{1e3 * at_share(asked, share):.1f}" for share in (0.5, 0.99, 1))]
         row += [spread([100 * run[name] for run in runs], ".1f") for name in ("asked_share", "asked_share_last")]
-        rows.append([*row, spread([run["unasked_seconds"] for run in runs], ".2f")])
+        without = [run["unasked_seconds"] for run in runs]
+        ratio = [one / other["io_seconds"] for one, other in zip(without, aware, strict=True)]
+        rows.append([*row, spread(without, ".2f"), spread(ratio, ".2f")])
     return [QUESTIONS, *table(head, rows)]
 
 
@@ -408,12 +408,12 @@ def page(results: dict[str, Any]) -> str:
     lines = [
         INTRODUCTION,
         f"The machine: {machine['processors']} processors ({machine['processor']}), Linux {machine['kernel']},",
-        f"Python {machine['python']}.",
+        f"Python {machine['python']}.{busy(results)}",
         "",
     ]
     parts: list[tuple[str, Callable[[dict[str, Any]], list[str]]]] = [
         ("loss", loss),
-        ("rates", rates),
+        ("rates", lambda of: rates(of, machine["processors"])),
         ("tiers", lambda of: tiers(of, machine["processors"])),
     ]
     for name, section in parts:
@@ -421,7 +421,36 @@ def page(results: dict[str, Any]) -> str:
             lines += [*section(results[name]), built_with(results[name]), ""]
         else:
             lines += [f"The part `{name}` was not measured.", ""]
-    return "\n".join([*lines, NO_PREFETCH]).rstrip() + "\n"
+    return wrapped("\n".join([*lines, NO_PREFETCH]).rstrip() + "\n")
+
+
+def busy(results: dict[str, Any]) -> str:
+    """What has to be known of the figures if the machine had more to do than this, and nothing else."""
+    found = [
+        load for name in ("loss", "tiers") for run in results.get(name, {}).get("runs", []) for load in run["load"]
+    ]
+    most = max([*found, *results.get("rates", {}).get("loads", []), 0.0])
+    machine = results["machine"]
+    if most <= LOAD_MAX * machine["processors"]:
+        return ""
+    text = f" **It was busy with other work**: the 1-minute load was up to {most:.0f}"
+    if machine["nice"] > 0:
+        text += f", and all of this ran at a lower priority than that (nice {machine['nice']})"
+    return text + ". So times are long, and a process that has to answer another one waits for its turn each time."
+
+
+def wrapped(text: str) -> str:
+    """Text whose long lines are wrapped, but those of tables, headings and code."""
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= COLUMNS or line.startswith(("|", "#", "`")):
+            lines.append(line)
+            continue
+        rest = "  " if line.startswith(("* ", "  ")) else ""
+        options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+        first = rest if line.startswith("  ") else ""
+        lines += textwrap.wrap(line.strip(), COLUMNS, initial_indent=first, subsequent_indent=rest, **options)
+    return "\n".join(lines)
 
 
 def built_with(of: dict[str, Any]) -> str:

@@ -54,19 +54,18 @@ class Layout:
     def pieces(self, start: int, end: int) -> NDArray[np.int64]:
         """Offsets and lengths of the data bytes from `start` to `end`, which is behind it."""
         first, last = start // self.size, (end - 1) // self.size
-        found = []
-        for repetition in range(first, last + 1):
-            at = max(0, start - repetition * self.size)
-            until = min(self.size, end - repetition * self.size)
-            low = int(np.searchsorted(self.starts, at, "right")) - 1
-            high = int(np.searchsorted(self.starts, until, "left"))
-            offsets = self.offsets[low:high] + (self.base + repetition * self.extent)
-            lengths = self.lengths[low:high].copy()
-            lengths[-1] = until - self.starts[high - 1]
-            offsets[0] += at - self.starts[low]
-            lengths[0] -= at - self.starts[low]
-            found.append(np.stack([offsets, lengths]))
-        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+        repetitions = self.base + np.arange(first, last + 1) * self.extent
+        at, until = start - first * self.size, end - last * self.size
+        low = int(np.searchsorted(self.starts, at, "right")) - 1
+        high = int(np.searchsorted(self.starts, until, "left"))
+        whole = slice(low, (last - first) * self.offsets.size + high)
+        offsets = (repetitions[:, None] + self.offsets[None, :]).ravel()[whole]
+        lengths = np.tile(self.lengths, last - first + 1)[whole]
+        # The last piece before the first: they may be the same.
+        lengths[-1] = until - self.starts[high - 1]
+        offsets[0] += at - self.starts[low]
+        lengths[0] -= at - self.starts[low]
+        return np.stack([offsets, lengths])
 
     def indices(self, start: int, end: int) -> NDArray[np.int64]:
         """The offsets of the data bytes from `start` to `end`."""
@@ -103,10 +102,9 @@ def memory_layout(
     """The bytes of a buffer, the layout of the data in it, and the bytes of these."""
     if data is None:
         return np.empty(0, np.uint8), Layout.dense(), 0
-    view = memoryview(data)
-    if not view.c_contiguous or (is_written and view.readonly):
-        raise ValueError("the buffer is not contiguous, or cannot be written to")
-    memory = np.frombuffer(view.cast("B") if view.nbytes else b"", np.uint8)
+    memory = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
+    if is_written and not memory.flags.writeable:
+        raise ValueError("the buffer cannot be written to")
     if datatype is None:
         if count is not None:
             raise ValueError("a count needs a datatype")
@@ -168,7 +166,8 @@ def _array(element: _Pieces, extent: int, sizes: list[int], indices: list[Any], 
 
 
 def _distributed(inner: _Pieces, extent: int, params: dict[str, Any]) -> _Pieces:
-    rank, indices = params["rank"], []
+    rank = params["rank"]
+    indices: list[NDArray[np.int64]] = []
     dimensions = list(zip(params["gsizes"], params["distribs"], params["dargs"], params["psizes"], strict=True))
     # The grid of processes is in C's order, whatever that of the array is.
     for size, way, argument, processes in reversed(dimensions):

@@ -23,15 +23,18 @@ from __future__ import annotations
 import os
 import re
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from mpi4py import MPI
 
 from barograph._barograph import BlockNotFoundError, Error, StagingError
-from barograph._mpi_layout import Layout, memory_layout, view_layout
+from barograph._mpi_layout import OFFSET_END, Layout, memory_layout, view_layout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from barograph._barograph import StagingClient
@@ -109,7 +112,11 @@ class CollectiveFile:
                 self._block = self._find_layout(block_bytes)
             except (StagingError, ValueError) as error:
                 self._fail(error)
-        self._agree()
+        try:
+            self._agree()
+        except CollectiveError:
+            self._comm.Free()
+            raise
         self._block = comm.bcast(self._block)
         self._blocks = max(1, buffer_bytes // self._block)
         self._aggregators = self._choose(aggregators)
@@ -187,9 +194,7 @@ class CollectiveFile:
     def _tell_views(self, view: Layout) -> None:
         """Tells the view of each rank to the aggregators, once."""
         said = self._comm.allgather((view.offsets.size, view.extent, view.base))
-        sent = [
-            self._comm.Isend(np.stack([view.offsets, view.lengths]), rank) for rank in self._aggregators
-        ]
+        sent = [self._comm.Isend(np.stack([view.offsets, view.lengths]), rank) for rank in self._aggregators]
         if self._comm.rank in self._aggregators:
             views = []
             for rank, (count, extent, base) in enumerate(said):
@@ -230,6 +235,8 @@ class CollectiveFile:
                 raise ValueError("the view has no bytes")
             start = offset * self._etype_bytes
             end = start + size
+            if end >= OFFSET_END or (size and self._view.offset_of(end - 1) >= OFFSET_END):
+                raise ValueError("the data are behind the end of any file")
         except (TypeError, ValueError, BufferError) as error:
             self._fail(error)
             start = end = 0
@@ -257,7 +264,7 @@ class CollectiveFile:
         self.counts["blocks_got"] += 1
         key = (self._dataset, number)
         try:
-            length = self._stage.get_into(key, block)
+            length = self._stage.get_into(key, memoryview(block))
             return block, length, self._stage.stat(key).version if self._mode == "w" else 0
         except BlockNotFoundError:
             return block, 0, 0
@@ -273,7 +280,7 @@ class CollectiveFile:
             # Clocks of nodes differ, and the versions of a block only grow.
             self._version = max(time.time_ns(), self._version + 1, version + 1)
             try:
-                self._stage.put((self._dataset, number), block[:length], version=self._version, **self._put)
+                self._stage.put((self._dataset, number), memoryview(block[:length]), version=self._version, **self._put)
             except StagingError as error:
                 if error.code != "old_version" or error.number < self._version:
                     raise
@@ -302,9 +309,7 @@ class CollectiveFile:
 class _Call:
     """One call of write_all or read_all."""
 
-    def __init__(
-        self, file: CollectiveFile, memory: NDArray[np.uint8], places: Layout, start: int, end: int
-    ) -> None:
+    def __init__(self, file: CollectiveFile, memory: NDArray[np.uint8], places: Layout, start: int, end: int) -> None:
         self.file = file
         self.memory = memory
         self.places = places
@@ -317,29 +322,29 @@ class _Call:
         at = max(self.start, self.file._view.data_before(block * self.file._block))
         return self.file._view.offset_of(at) // self.file._block if at < self.end else _NOTHING
 
-    def _pieces(self, view: Layout, start: int, end: int, number: int, first: int) -> NDArray[np.int64]:
-        """Offsets and lengths of the pieces in the blocks of an aggregator in this round."""
+    def _spans(self, view: Layout, start: int, end: int, number: int, first: int) -> Iterator[tuple[int, int]]:
+        """The data of a view in the blocks of an aggregator in this round, block by block."""
         file, count = self.file, len(self.file._aggregators)
-        begin = first + (number - first) % count
-        found = []
-        for block in range(begin, first + file._blocks * count, count):
+        if start >= end:
+            return
+        low = max(first, view.offset_of(start) // file._block)
+        high = min(first + file._blocks * count, view.offset_of(end - 1) // file._block + 1)
+        for block in range(low + (number - low) % count, high, count):
             at = max(start, view.data_before(block * file._block))
             until = min(end, view.data_before((block + 1) * file._block))
             if at < until:
-                found.append(view.pieces(at, until))
-        return np.concatenate(found, axis=1) if found else np.empty((2, 0), np.int64)
+                yield at, until
+
+    def _pieces(self, view: Layout, start: int, end: int, number: int, first: int) -> NDArray[np.int64]:
+        """Offsets and lengths of the pieces in the blocks of an aggregator in this round."""
+        found = [view.pieces(at, until) for at, until in self._spans(view, start, end, number, first)]
+        return np.concatenate([np.empty((2, 0), np.int64), *found], axis=1)
 
     def _data(self, number: int, first: int) -> NDArray[np.int64]:
         """The bytes of memory that this rank has for an aggregator, as their indices."""
-        file, count = self.file, len(self.file._aggregators)
-        begin = first + (number - first) % count
-        found = [np.empty(0, np.int64)]
-        for block in range(begin, first + file._blocks * count, count):
-            at = max(self.start, file._view.data_before(block * file._block))
-            until = min(self.end, file._view.data_before((block + 1) * file._block))
-            if at < until:
-                found.append(self.places.indices(at - self.start, until - self.start))
-        return np.concatenate(found)
+        spans = self._spans(self.file._view, self.start, self.end, number, first)
+        found = [self.places.indices(at - self.start, until - self.start) for at, until in spans]
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     def _told(self, first: int) -> list[NDArray[np.int64]]:
         """The pieces of each rank for this aggregator: from its view, or as it tells them."""
@@ -395,7 +400,7 @@ class _Call:
         numbers, starts = pieces[0] // size, np.concatenate([[0], np.cumsum(pieces[1])])
         cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1), numbers.size]
         found: list[tuple[int, Any, slice]] = []
-        for low, high in zip(cuts, cuts[1:], strict=False):
+        for low, high in pairwise(cuts):
             places = Layout(pieces[0][low:high] % size, pieces[1][low:high], 0, 0).indices_of_all()
             found.append((int(numbers[low]), places, slice(int(starts[low]), int(starts[high]))))
         return found

@@ -199,7 +199,7 @@ def rate_rows(slow: float) -> list[dict[str, object]]:
     """Rows in which staging takes so many times as long as the others."""
     return [
         {"case": case, "size": size, "direction": direction, "repeat": repeat, "count": 9}
-        | {"median_s": time, "p99_s": 2 * time, "bytes_per_second": size / time}
+        | {"least_s": time / 2, "median_s": time, "p99_s": 2 * time, "bytes_per_second": size / time}
         for case in (
             "staging",
             "staging-tcp",
@@ -234,7 +234,7 @@ def results(slow: float = 1.0, ours: float = 5.0) -> dict[str, object]:
         for repeat in range(2)
     ]
     return {
-        "machine": evaluation.machine(),
+        "machine": evaluation.machine() | {"processors": 4},
         "loss": {
             "build": "debug",
             "module_build": "release",
@@ -245,6 +245,7 @@ def results(slow: float = 1.0, ours: float = 5.0) -> dict[str, object]:
             "build": "release",
             "module_build": "release",
             "cold_bytes": 1 << 27,
+            "blocks_max": 2048,
             "titles": titles,
             "repeats": 2,
             "loads": [1.0],
@@ -264,16 +265,30 @@ def test_the_page_says_what_was_reached_and_what_was_not() -> None:
     text = page.page(results())
     assert "| redis | 90 | 40 | 7 | 0 | 0 | 0 | 3 | 10 / never | 200 / 400 | 1.0 / 1.0 |" in text
     assert "killed at any moment: reached (0 of 40" in text
-    assert "| get of 1 MiB on the node by memcpy | <= 1.5 | 1.00 (1.00 to 1.00) | reached |" in text
+    line = "| get of 1 MiB on the node, by memcpy | <= 1.5 | {0} ({0} to {0}) | {0} ({0} to {0}) | {1} |"
+    assert line.format("1.00", "reached") in text
     assert "one question for all ranks | round robin, blind | 50.0 (50.0 to 50.0) | 2 of 2 | gain |" in text
-    assert "| 2.0 | 2.0 | 2.0 | 1.0 (1.0 to 1.0) | 2.0 (2.0 to 2.0) | 3.00 (3.00 to 3.00) |" in text
-    assert "{" not in text
+    assert (
+        "| 2.0 | 2.0 | 2.0 | 1.0 (1.0 to 1.0) | 2.0 (2.0 to 2.0) | 3.00 (3.00 to 3.00) | 0.30 (0.30 to 0.30) |" in text
+    )
+    assert "{" not in text and "busy with other work" not in text
     bad = results(slow=2.0, ours=11.0)
     bad["loss"]["runs"][0]["lost"] = 1  # type: ignore[index]
     text = page.page(bad)
     assert "killed at any moment: **missed** (1 of 40" in text
-    assert "| get of 1 MiB on the node by memcpy | <= 1.5 | 2.00 (2.00 to 2.00) | **missed** |" in text
+    assert line.format("2.00", "**missed**") in text
+    bad["rates"]["loads"] = [100.0 * (os.cpu_count() or 1)]  # type: ignore[index]
+    text = page.page(bad)
+    assert line.format("2.00", "not decided at this load") in text and "**It was busy with other work**" in text
     assert "| ours, a question of each rank | round robin, blind | -10.0 (-10.0 to -10.0) | 0 of 2 | **loss** |" in text
+
+
+def test_long_lines_are_wrapped_but_those_of_tables() -> None:
+    long = " ".join(["word"] * 40)
+    text = page.wrapped(f"* {long}\n  {long}\n{long}\n| {long} |\nshort")
+    lines = text.split("\n")
+    assert [line[:6] for line in lines] == ["* word", "  word"] + ["  word"] * 2 + ["word w"] * 2 + ["| word", "short"]
+    assert max(len(line) for line in lines if not line.startswith("|")) <= page.COLUMNS
 
 
 def test_parts_that_are_missing_are_named() -> None:

@@ -46,8 +46,8 @@ static void report(const char *way, int side, int wide, double *writes, double *
 {
     double bytes = (double)count * ranks * sizeof *field;
     if (rank == 0)
-        printf("| %s | %d x %d x %d | %.0f | %.0f | %.0f | %.0f |\n", way, side, side, wide, bytes / median(writes) / 1e6,
-               bytes / median(reads) / 1e6, told, told_each);
+        printf("| %s | %d x %d x %d | %.0f | %.0f | %.0f | %.0f |\n", way, side, side, wide,
+               bytes / median(writes) / 1e6, bytes / median(reads) / 1e6, told, told_each);
 }
 
 static double all_told(const baro_mpi_file_t *file)
@@ -83,7 +83,8 @@ static void through_staging(int exchange, int aggregators, int side, int wide)
     }
     told_each = (all_told(file) - told) / repeats / 2;
     must(baro_mpi_close(&file));
-    report(exchange == BARO_MPI_VIEWS ? "staging, views" : "staging, lists", side, wide, writes, reads, told, told_each);
+    report(exchange == BARO_MPI_VIEWS ? "staging, views" : "staging, lists", side, wide, writes, reads, told,
+           told_each);
 }
 
 static void through_mpi_io(const char *directory, int side, int wide)
@@ -107,7 +108,7 @@ static void through_mpi_io(const char *directory, int side, int wide)
     report("MPI-IO (ROMIO), tmpfs", side, wide, writes, reads, 0, 0);
 }
 
-/* Each rank has a part of all three dimensions: rows of `wide` / 2 numbers, or of less. */
+/* Each rank has a part of the last two dimensions: rows of `wide` / 2 numbers with four ranks. */
 static void measure(const char *directory, int aggregators, int side, int wide)
 {
     int grid[3] = {0, 0, 0}, place[3], periods[3] = {0, 0, 0}, sizes[3] = {side, side, wide}, parts[3], starts[3];
@@ -150,8 +151,8 @@ int main(int arguments_count, char **arguments)
         printf("%d ranks, %d repeats, %s aggregators\n"
                "| way | field | write MB/s | read MB/s | told once, B | told in each call, B |\n", ranks, repeats,
                arguments[3]);
-    measure(arguments[1], atoi(arguments[3]), 128, 256);
-    measure(arguments[1], atoi(arguments[3]), 256, 64);
+    measure(arguments[1], atoi(arguments[3]), 128, 128);
+    measure(arguments[1], atoi(arguments[3]), 256, 32);
     measure(arguments[1], atoi(arguments[3]), 512, 8);
     baro_stage_close(stage);
     MPI_Finalize();

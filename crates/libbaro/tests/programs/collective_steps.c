@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Of each rank: rows that take turns with those of the others. */
 #define ROWS 96
@@ -75,6 +76,19 @@ static int do_command(const char *line, const char *dataset, const baro_mpi_conf
     return baro_mpi_close(file);
 }
 
+/* Gives all ranks the line of rank 0, for which they wait without work. */
+static void share(char *line, int bytes)
+{
+    MPI_Request request;
+    int is_done = 0;
+    MPI_Ibcast(line, bytes, MPI_CHAR, 0, MPI_COMM_WORLD, &request);
+    while (!is_done) {
+        MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+        if (!is_done)
+            usleep(500);
+    }
+}
+
 /* Tells how each rank has ended: the codes, whether all have the same text, and the wrong bytes. */
 static void tell(const char *line, int code, int wrong)
 {
@@ -126,7 +140,7 @@ int main(int count, char **arguments)
         if (rank == 0 && (!fgets(line, sizeof line, stdin) || strchr(line, '\n') == NULL))
             line[0] = 0;
         line[strcspn(line, "\n")] = 0;
-        MPI_Bcast(line, sizeof line, MPI_CHAR, 0, MPI_COMM_WORLD);
+        share(line, sizeof line);
         if (line[0] == 0)
             break;
         code = do_command(line, arguments[1], &config, stage, &file, &wrong);
