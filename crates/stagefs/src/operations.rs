@@ -10,7 +10,7 @@ use fuser::{Errno, FileAttr, FileType, INodeNo};
 
 use crate::entry::{Entry, Kind, TARGET_BYTES_MAX};
 use crate::file::{Budget, FileState};
-use crate::table::{OpenFile, ROOT, Table};
+use crate::table::{Names, OpenFile, ROOT, Table};
 use crate::volume::{Found, Volume};
 
 /// Permissions of the root.
@@ -413,7 +413,7 @@ impl Operations {
     }
 
     /// The names of files that are written and are not stored yet.
-    fn new_names(&self, directory: &[u8]) -> Vec<(Vec<u8>, Kind)> {
+    fn new_names(&self, directory: &[u8]) -> Names {
         let open = self.table().open_in(directory);
         open.into_iter()
             .filter(|(_, file)| {

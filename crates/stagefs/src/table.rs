@@ -18,6 +18,9 @@ use crate::keys;
 /// The number of the root.
 pub(crate) const ROOT: u64 = 1;
 
+/// The names in a directory, with their kinds.
+pub(crate) type Names = Vec<(Vec<u8>, Kind)>;
+
 /// A file that is open, as several handles share it.
 pub(crate) type OpenFile = Arc<Mutex<FileState>>;
 
@@ -42,15 +45,12 @@ struct Handle {
     file: OpenFile,
 }
 
-/// The names in a directory, as they were when it was opened.
-pub(crate) type Names = Arc<Vec<(Vec<u8>, Kind)>>;
-
 /// All names and handles of a mount.
 pub(crate) struct Table {
     nodes: BTreeMap<u64, Node>,
     by_path: BTreeMap<Vec<u8>, u64>,
     handles: BTreeMap<u64, Handle>,
-    directories: BTreeMap<u64, Names>,
+    directories: BTreeMap<u64, Arc<Names>>,
     next: u64,
 }
 
@@ -254,13 +254,13 @@ impl Table {
             .collect()
     }
 
-    pub(crate) fn open_directory(&mut self, names: Vec<(Vec<u8>, Kind)>) -> u64 {
+    pub(crate) fn open_directory(&mut self, names: Names) -> u64 {
         let handle = self.number();
         self.directories.insert(handle, Arc::new(names));
         handle
     }
 
-    pub(crate) fn directory(&self, handle: u64) -> Result<Names, Errno> {
+    pub(crate) fn directory(&self, handle: u64) -> Result<Arc<Names>, Errno> {
         self.directories.get(&handle).cloned().ok_or(Errno::EBADF)
     }
 

@@ -17,6 +17,7 @@ use crate::cache::BlockCache;
 use crate::complaints::Complaints;
 use crate::entry::{BLOCK_BYTES_MAX, BlockRef, Entry, Kind};
 use crate::keys::{self, Datasets, Stored, first_version, next_version, stored};
+use crate::table::Names;
 
 /// Does something with the servers of a file system. A map of servers may have the way to them
 /// change with each operation.
@@ -257,7 +258,7 @@ impl Volume {
     }
 
     /// The names in a directory with their kinds, sorted.
-    pub(crate) fn list(&self, directory: &[u8]) -> Result<Vec<(Vec<u8>, Kind)>, Errno> {
+    pub(crate) fn list(&self, directory: &[u8]) -> Result<Names, Errno> {
         let mut names = Vec::new();
         self.each_in(directory, |name, kind| {
             names.push((name, kind));
