@@ -59,7 +59,7 @@ a few times as fast as a link of 4 GB/s, not a hundred times. So the gains below
 Makespans are in seconds: the median of {repeats} repeats, and the least and the greatest. Policies take turns in each repeat. **Local** is the share of bytes that were read on the node where
 they are, **moved** are the megabytes of files that were read from other nodes or written to them. Both are medians.
 
-{short}
+{part}{short}
 
 {tables}
 """
@@ -194,6 +194,9 @@ def main() -> None:
         compute=COMPUTE_S * 1e3,
         ms=BYTES / LINK * 1e3,
         repeats=said.repeats,
+        part=""
+        if said.files_part == 1
+        else f"**This run has {said.files_part:.0%} of the files of each program.**\n\n",
         short=said_short,
         tables="\n\n".join(tables),
     )
