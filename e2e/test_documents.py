@@ -169,7 +169,8 @@ NOT_RUN: Listed = {
     },
     "staging.md": {
         "baro stage serve --memory": SERVERS,
-        "baro stage serve --tier": OBJECTS,
+        "baro stage serve --tier /nvme": OBJECTS,
+        "baro stage serve --tier redis": OBJECTS,
         "baro stage serve --map": SERVERS,
         "baro stage serve --tcp": SERVERS,
         "baro stage put results field field.npy --map": SERVERS,
@@ -185,8 +186,8 @@ NOT_RUN: Listed = {
     },
     "tasks.md": {
         "stage = barograph.StagingClient": STAGED,
-        "import barograph.dask": "it needs a scheduler of Dask; test_dask.py in python/tests has one",
-        "import barograph.parsl": "it needs executors of Parsl; test_parsl.py in python/tests has some",
+        "import barograph.dask": "it needs a scheduler of Dask; the tests of the package run it, in python/tests",
+        "import barograph.parsl": "it needs executors of Parsl; the tests of the package run it, in python/tests",
     },
     "tracing.md": {
         "SELECT device, rank, value, error FROM block_trace_hot_ops": TRACEFS,

@@ -78,14 +78,13 @@ all of them, some µs for Redis and files, which matter for 4 KiB alone. Blocks 
 at most, are used in turn, so that those of 64 KiB and more are not in a processor's cache (32 MiB on the machine of
 these figures); the buffer of the client is one and stays there. *One block* is always the same one, for which the
 figures of small sizes are those of caches. Everything is in memory: Redis without files, staging without a directory,
-a server of one user. Each cell
-is the median of {repeats} repeats (least to greatest), which alternate between the systems. Staging checks or makes
-a checksum (CRC-32) at each put, and at each get over a socket; the others do not.
+a server of one user. Each cell is the median of {repeats} repeats (least to greatest), which alternate between the
+systems. Staging checks or makes a checksum (CRC-32) at each put, and at each get over a socket; the others do not.
 
 Operations of staging and Redis need two processes in turn: for a get on the node, staging asks its server where the
 block is. So on a machine with a load above the number of its processors, medians and rates are those of its scheduler,
 which lets each process wait for some ms. The *least time* of the operations of a repeat is that of one which nobody
-interrupted, and says what an operation costs; it is what can be compared there.
+interrupted, if there was one, which its range over the repeats tells; it is what can be compared there.
 """
 
 TIERS = """\
@@ -285,7 +284,7 @@ def rates(of: dict[str, Any], processors: int) -> list[str]:
 
 def rate_targets(of: dict[str, Any], processors: int) -> list[str]:
     """The targets of rates, and what was reached."""
-    is_judged = max(of["loads"]) <= LOAD_MAX * processors
+    is_busy = max(of["loads"]) > LOAD_MAX * processors
     rows = []
     for title, cases, direction, most in (
         ("get of 1 MiB on the node, by memcpy", ("staging", "memcpy"), "get", GET_BY_MEMCPY_MAX),
@@ -294,7 +293,8 @@ def rate_targets(of: dict[str, Any], processors: int) -> list[str]:
     ):
         least, median = (ratios(of, cases, 1 << 20, direction, figure) for figure in ("least_s", "median_s"))
         row = [title, f"<= {most:g}", spread(least, ".2f"), spread(median, ".2f")]
-        rows.append([*row, verdict(statistics.median(median) <= most) if is_judged else "not decided at this load"])
+        judged = verdict(statistics.median(least if is_busy else median) <= most)
+        rows.append([*row, f"{judged}, by least times" if is_busy else judged])
     head = ["target, times", "wanted", "by least times", "by medians", ""]
     return ["### Targets of rates", "", *table(head, rows), ""]
 

@@ -279,7 +279,7 @@ def test_the_page_says_what_was_reached_and_what_was_not() -> None:
     assert line.format("2.00", "**missed**") in text
     bad["rates"]["loads"] = [100.0 * (os.cpu_count() or 1)]  # type: ignore[index]
     text = page.page(bad)
-    assert line.format("2.00", "not decided at this load") in text and "**It was busy with other work**" in text
+    assert line.format("2.00", "**missed**, by least times") in text and "**It was busy with other work**" in text
     assert "| ours, a question of each rank | round robin, blind | -10.0 (-10.0 to -10.0) | 0 of 2 | **loss** |" in text
 
 

@@ -3,6 +3,7 @@
 //! All calls wait, for a bounded time, and no lock of the staging store is held meanwhile.
 
 mod address;
+mod open;
 mod redis;
 mod resp;
 #[cfg(feature = "s3")]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::config::Durability;
 use super::disk::{Disk, DiskFile};
+use super::found::{FoundCopy, Scan};
 use super::header::FileHead;
-use super::medium::{FoundCopy, Scan};
 use crate::block::UserId;
 
 /// The name of the file that says that the server stopped in order.

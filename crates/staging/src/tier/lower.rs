@@ -1,4 +1,4 @@
-//! A tier below memory: its medium, what is held there, and whether it works.
+//! A tier below memory: its medium, what is held and written there, and whether it works.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -9,11 +9,11 @@ use super::config::{DirectoryConfig, Durability, RemoteConfig};
 use super::copy::FileCopy;
 use super::directory::DirectoryMedium;
 use super::disk::Disk;
+use super::found::FoundCopy;
 use super::header::FileHead;
 use super::leftovers::{Leftover, Leftovers};
-use super::medium::{CopyReader, FoundCopy, Medium};
+use super::medium::{CopyReader, Draft, Medium};
 use super::objects::ObjectMedium;
-use super::writer::FileWriter;
 use crate::block::UserId;
 
 /// Why a tier does not take a copy.
@@ -35,9 +35,9 @@ pub(crate) struct LowerTier {
     pub(crate) read_us_per_mib: u32,
     durability: Durability,
     retry_ns: i64,
-    pub(super) medium: Medium,
+    medium: Medium,
     budget: Mutex<Budget>,
-    pub(super) next_number: AtomicU64,
+    next_number: AtomicU64,
     /// The monotonic time until which the tier is passed over.
     failed_until_ns: AtomicI64,
     faults: AtomicU64,
@@ -156,7 +156,7 @@ impl LowerTier {
     }
 
     /// The error with the tier, unless it names it already.
-    pub(super) fn said(&self, error: &io::Error) -> String {
+    fn said(&self, error: &io::Error) -> String {
         let text = error.to_string();
         match text.starts_with(&self.name) {
             true => text,
@@ -201,7 +201,7 @@ impl LowerTier {
     }
 
     /// Has an object removed later, which takes its room until then.
-    pub(super) fn leave(&self, name: Box<str>, user: UserId, bytes: u64) {
+    fn leave(&self, name: Box<str>, user: UserId, bytes: u64) {
         self.leftovers().push(Leftover { name, user, bytes });
     }
 
@@ -268,7 +268,7 @@ impl LowerTier {
         Ok((copies.collect(), counts))
     }
 
-    pub(super) fn copy(&self, tier: usize, found: FoundCopy, is_checked: bool) -> FileCopy {
+    fn copy(&self, tier: usize, found: FoundCopy, is_checked: bool) -> FileCopy {
         FileCopy {
             tier,
             head: found.head,
@@ -285,6 +285,83 @@ impl LowerTier {
         match self.leftovers().is_empty() {
             true => self.medium.mark_clean(joined_epoch),
             false => Err(io::Error::other("removed blocks are still there")),
+        }
+    }
+}
+
+/// A copy that is being written. Dropped before its end, it leaves nothing, and gives its room
+/// back.
+pub(crate) struct FileWriter {
+    tier: Arc<LowerTier>,
+    index: usize,
+    head: FileHead,
+    name: Box<str>,
+    /// `None` when it is finished, or its end failed.
+    draft: Option<Draft>,
+    /// Whether its room is still to be given back.
+    has_room: bool,
+}
+
+impl FileWriter {
+    fn new(
+        tier: &Arc<LowerTier>,
+        index: usize,
+        head: FileHead,
+        name: Box<str>,
+        draft: Draft,
+    ) -> Self {
+        Self {
+            tier: Arc::clone(tier),
+            index,
+            head,
+            name,
+            draft: Some(draft),
+            has_room: true,
+        }
+    }
+
+    /// The tier on which it is.
+    pub(crate) fn tier(&self) -> &Arc<LowerTier> {
+        &self.tier
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), TierFault> {
+        let draft = self.draft.as_mut();
+        let draft = draft.expect("a writer has its draft until it is finished");
+        let written = draft.append(bytes);
+        written.map_err(|error| TierFault::Disk(self.tier.said(&error)))
+    }
+
+    /// Makes it a copy of the tier. The caller has written all bytes, with their checksum.
+    pub(crate) fn finish(mut self) -> Result<FileCopy, TierFault> {
+        let draft = self.draft.take();
+        let draft = draft.expect("a writer is finished once");
+        if let Err(error) = self.tier.medium.finish(&self.name, draft) {
+            if self.tier.medium.is_remote() {
+                // The store may have taken it all the same.
+                self.has_room = false;
+                let (user, bytes) = (self.head.user, self.head.bytes);
+                self.tier.leave(self.name.clone(), user, bytes);
+            }
+            return Err(TierFault::Disk(self.tier.said(&error)));
+        }
+        self.has_room = false;
+        let found = FoundCopy {
+            name: self.name.clone(),
+            header_bytes: self.head.encode().len() as u64,
+            head: self.head.clone(),
+        };
+        Ok(self.tier.copy(self.index, found, true))
+    }
+}
+
+impl Drop for FileWriter {
+    fn drop(&mut self) {
+        if let Some(draft) = self.draft.take() {
+            self.tier.medium.abandon(draft);
+        }
+        if self.has_room {
+            self.tier.budget().give(self.head.user, self.head.bytes);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::directory::{DirectoryMedium, DraftFile};
 use super::disk::DiskFile;
+use super::found::Scan;
 use super::header::FileHead;
 use super::objects::ObjectMedium;
 use crate::block::UserId;
@@ -26,23 +27,6 @@ pub(crate) enum Draft {
 pub(crate) enum CopyReader {
     File(Box<dyn DiskFile>),
     Object(Arc<dyn ObjectStore>, Box<str>),
-}
-
-/// A copy that was there at the start.
-pub(crate) struct FoundCopy {
-    pub(crate) name: Box<str>,
-    pub(crate) head: FileHead,
-    pub(crate) header_bytes: u64,
-}
-
-/// What the look at a medium at the start has found.
-#[derive(Default)]
-pub(crate) struct Scan {
-    pub(crate) copies: Vec<FoundCopy>,
-    /// Copies that were not complete, or have no valid header. They are removed.
-    pub(crate) torn: u64,
-    /// If the server before stopped in order: the epoch in which it had come into the map.
-    pub(crate) clean_epoch: Option<u64>,
 }
 
 impl Medium {
@@ -80,7 +64,8 @@ impl Medium {
     pub(crate) fn open(&self, name: &str) -> io::Result<CopyReader> {
         match self {
             Self::Directory(it) => it.open(name).map(CopyReader::File),
-            Self::Objects(it) => Ok(it.open(name)),
+            // Nothing is asked of the store before something is read.
+            Self::Objects(it) => Ok(CopyReader::Object(Arc::clone(it.store()), name.into())),
         }
     }
 

@@ -28,8 +28,8 @@ use super::{Usage, member, output, places};
 const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 /// Longest time that a stop may be told to take, in seconds: a day.
 const STOP_S_MAX: i64 = 86_400;
-/// Threads that flush where a tier is on a network, so that one block does not wait for the answer to
-/// the one before.
+/// Threads that flush where a tier is on a network, so that one block does not wait for the answer
+/// to the one before.
 const REMOTE_FLUSH_THREADS: usize = 4;
 /// The greatest number of a server of a map.
 const NUMBER_MAX: i64 = 1_023;
