@@ -26,6 +26,9 @@ pub(crate) enum Kind {
     Link,
 }
 
+/// The names in a directory, with their kinds.
+pub(crate) type Names = Vec<(Vec<u8>, Kind)>;
+
 /// The name of a block of a file: its writer, and the number that the writer has given it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BlockRef {

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 
-use crate::entry::{Entry, Kind, TARGET_BYTES_MAX};
+use crate::entry::{Entry, Kind, Names, TARGET_BYTES_MAX};
 use crate::file::{Budget, FileState};
-use crate::table::{Names, OpenFile, ROOT, Table};
+use crate::table::{OpenFile, ROOT, Table};
 use crate::volume::{Found, Volume};
 
 /// Permissions of the root.

@@ -11,15 +11,12 @@ use std::sync::{Arc, Mutex};
 
 use fuser::Errno;
 
-use crate::entry::Kind;
+use crate::entry::{Kind, Names};
 use crate::file::FileState;
 use crate::keys;
 
 /// The number of the root.
 pub(crate) const ROOT: u64 = 1;
-
-/// The names in a directory, with their kinds.
-pub(crate) type Names = Vec<(Vec<u8>, Kind)>;
 
 /// A file that is open, as several handles share it.
 pub(crate) type OpenFile = Arc<Mutex<FileState>>;

@@ -15,9 +15,8 @@ use fuser::Errno;
 
 use crate::cache::BlockCache;
 use crate::complaints::Complaints;
-use crate::entry::{BLOCK_BYTES_MAX, BlockRef, Entry, Kind};
+use crate::entry::{BLOCK_BYTES_MAX, BlockRef, Entry, Kind, Names};
 use crate::keys::{self, Datasets, Stored, first_version, next_version, stored};
-use crate::table::Names;
 
 /// Does something with the servers of a file system. A map of servers may have the way to them
 /// change with each operation.
