@@ -22,7 +22,8 @@ class Cluster:
         self.link_bytes_s = link_bytes_s
         self._processes: list[subprocess.Popen[str]] = []
         self._sockets = [folder / f"node{node}.sock" for node in range(nodes)]
-        self._token = secrets.token_bytes(32)
+        # Letters: an end that is white space is not taken as a part of a token.
+        self._token = secrets.token_hex(32).encode()
         tokens = folder / "tokens"
         tokens.mkdir(mode=0o700)
         token = tokens / str(os.getuid())
