@@ -227,7 +227,12 @@ impl Mount {
             self.session.join()?;
         } else {
             match rustix::mount::unmount(&self.place, UnmountFlags::empty()) {
-                Ok(()) => self.session.join()?,
+                Ok(()) => {
+                    // The kernel's side lives on where another mount namespace has a copy of the
+                    // mount, so its end is not waited for.
+                    self.operations.end();
+                    std::mem::forget(self.session);
+                }
                 Err(SystemError::BUSY) => {
                     was_busy = true;
                     rustix::mount::unmount(&self.place, UnmountFlags::DETACH)?;
