@@ -169,6 +169,7 @@ NOT_RUN: Listed = {
     },
     "staging.md": {
         "baro stage serve --memory": SERVERS,
+        "[staging]": "it needs the directories that it names",
         "baro stage serve --tier /nvme": OBJECTS,
         "baro stage serve --tier redis": OBJECTS,
         "baro stage serve --map": SERVERS,
@@ -182,6 +183,7 @@ NOT_RUN: Listed = {
         "#include <baro.h>": "it needs a server of staging; a test of crates/libbaro runs it",
         "import barograph\nimport numpy": STAGED,
         "for block in stage.list": STAGED,
+        "found = stage.locate": STAGED,
         "stage.put": STAGED,
     },
     "tasks.md": {
