@@ -152,6 +152,16 @@ pub(crate) fn stored(servers: &[&Served]) -> (usize, usize) {
     (names, blocks)
 }
 
+/// Waits until something holds, which the kernel or a mount does a moment later.
+pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        let waited = begun.elapsed().as_nanos() as i64;
+        assert!(waited < PATIENCE_NS, "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
 /// A mounted file system, in a directory of its own.
 pub(crate) struct Mounted {
     pub(crate) mount: Option<Mount>,
