@@ -14,8 +14,10 @@ use zenoh::config::{Locator, ZenohId};
 use zenoh::internal::runtime::{Runtime, RuntimeBuilder, ZRuntime};
 use zenoh::{Config, Error, Session, Wait as _};
 
-/// Time between two looks at the links, in ns.
-const LOOK_NS: i64 = 5 * NS_PER_S;
+/// Time between two looks at the links, in ns: a link that is lost within less is not remembered.
+const LOOK_NS: i64 = NS_PER_S;
+/// Time between two rounds in which nodes are dialled, in ns.
+const DIAL_NS: i64 = 5 * NS_PER_S;
 /// Time after which a node that cannot be reached is not dialled any more, in ns. One that has
 /// started anew is another one for zenoh, and dials by itself.
 const FORGET_NS: i64 = 3_600 * NS_PER_S;
@@ -30,6 +32,7 @@ pub(super) struct Redial {
     /// Whether the nodes of the last round are still being dialled.
     dials: Arc<AtomicBool>,
     look_ns: i64,
+    dial_ns: i64,
 }
 
 /// Where a node was dialled with success.
@@ -48,6 +51,7 @@ impl Redial {
             known: HashMap::new(),
             dials: Arc::default(),
             look_ns: i64::MIN,
+            dial_ns: i64::MIN,
         };
         let session = zenoh::session::init(runtime.clone().into()).wait()?;
         let mut starting = runtime;
@@ -79,9 +83,10 @@ impl Redial {
             }
         }
         self.forget(now_ns);
-        if self.dials.swap(true, Ordering::SeqCst) {
+        if now_ns < self.dial_ns || self.dials.swap(true, Ordering::SeqCst) {
             return;
         }
+        self.dial_ns = now_ns.saturating_add(DIAL_NS);
         let lost = self.lost(&linked, now_ns);
         if lost.is_empty() {
             self.dials.store(false, Ordering::SeqCst);

@@ -261,8 +261,9 @@ fn users(text: &str) -> Result<Users, String> {
 /// Complaints go to the standard error.
 pub(super) fn log() {
     let filter = EnvFilter::try_from_env("BAROGRAPH_LOG");
+    // What FUSE is asked and does not have, such as extended attributes, is no news.
     tracing_subscriber::fmt()
-        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("warn")))
+        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("warn,fuser=error")))
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .init();
